@@ -1,0 +1,156 @@
+//! The interface that every backend implements, and the plain data that crosses it.
+//!
+//! A backend owns its memory. All operators work on whole rows; no operator lets one row's bits depend on another row.
+
+use half::bf16;
+use reduction_tree::arithmetic::Arithmetic;
+use reduction_tree::operator::{AttentionTree, LinearTree, RmsNormTree, RopePairing};
+
+/// Why a backend refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: expected {expected}, got {got}")]
+pub struct Error {
+    operation: &'static str,
+    expected: String,
+    got: String,
+}
+
+impl Error {
+    /// An operation's refusal, with what it wanted and what it was given.
+    pub fn new(operation: &'static str, expected: impl Into<String>, got: impl Into<String>) -> Self {
+        Self { operation, expected: expected.into(), got: got.into() }
+    }
+}
+
+/// Result of a backend call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Types that live in a backend's buffers.
+pub trait Element: bytemuck::Pod + Default + Send + Sync {}
+impl Element for bf16 {}
+impl Element for f32 {}
+impl Element for u32 {}
+
+/// Shape of a paged KV pool: `pages` pages of `page_tokens` slots in each of `layers` layers. Slot s lies in page
+/// s / page_tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Transformer layers.
+    pub layers: usize,
+    /// Physical pages a layer.
+    pub pages: usize,
+    /// Tokens a page.
+    pub page_tokens: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+/// Where the rows of one step sit: rows of one sequence are adjacent and ascend in position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepRows {
+    /// [rows] input tokens.
+    pub tokens: Vec<u32>,
+    /// [rows] absolute positions.
+    pub positions: Vec<u32>,
+    /// [rows] physical slots that the row's K and V are written to.
+    pub slots: Vec<u32>,
+    /// [rows] index into `tables`.
+    pub sequences: Vec<u32>,
+    /// Block tables: physical pages of each sequence, in order.
+    pub tables: Vec<Vec<u32>>,
+}
+
+/// What the fused QKV stage needs beside its input: [rows, (q_heads + 2 kv_heads) * head_dim] in, q [rows, q_heads *
+/// head_dim] out, K and V into the pool.
+pub struct QkvParams<'a, B: Backend + ?Sized> {
+    /// Query heads.
+    pub q_heads: usize,
+    /// Weights [head_dim] and tree of the per-head norm of q and k (Qwen3), applied before RoPE.
+    pub qk_norm: Option<(&'a B::Buffer<bf16>, &'a B::Buffer<bf16>, RmsNormTree)>,
+    /// [positions, head_dim / 2] cosine table.
+    pub cos: &'a B::Buffer<f32>,
+    /// [positions, head_dim / 2] sine table.
+    pub sin: &'a B::Buffer<f32>,
+    /// Which elements rotate together.
+    pub pairing: RopePairing,
+}
+
+/// How one row's token is chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleParams {
+    /// 0 means greedy: the lowest index among the largest logits.
+    pub temperature: f32,
+    /// Keep logits not below the k-th largest; `None` keeps all.
+    pub top_k: Option<u32>,
+    /// Keep the smallest set of largest probabilities whose sum reaches this (ties with its last value included); 1 keeps all.
+    pub top_p: f32,
+    /// Keep probabilities of at least this fraction of the largest; 0 keeps all.
+    pub min_p: f32,
+    /// Key of the noise.
+    pub seed: u64,
+    /// Absolute position of the token to be chosen: the counter of the noise.
+    pub position: u32,
+}
+
+/// A chosen token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// Vocabulary index.
+    pub token: u32,
+    /// Its log-probability under the unmodified logits: `logit - logsumexp`.
+    pub logprob: f32,
+}
+
+/// The operators. Every output element has the bits that the evaluator of `reduction-tree` gives.
+pub trait Backend: Send + Sync + 'static {
+    /// Device memory holding `T`s.
+    type Buffer<T: Element>: Send + Sync;
+    /// A weight matrix in the layout this backend reads fastest.
+    type Linear: Send + Sync;
+    /// The paged KV memory of all layers.
+    type KvPool: Send;
+    /// `StepRows` checked and laid out for the kernels of one step.
+    type Step: Send;
+
+    /// One word for reports, such as `cpu-avx512`.
+    fn name(&self) -> String;
+    /// The arithmetic of every matrix product.
+    fn arithmetic(&self) -> Arithmetic;
+
+    /// A zeroed buffer of `len` elements.
+    fn alloc<T: Element>(&self, len: usize) -> Result<Self::Buffer<T>>;
+    /// A buffer with a copy of `host`.
+    fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
+    /// The first `len` elements of a buffer.
+    fn download<T: Element>(&self, buffer: &Self::Buffer<T>, len: usize) -> Result<Vec<T>>;
+    /// A weight [n, k], row-major, and its bias [n] where the tree has one, for `linear` and `embed`.
+    fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self::Linear>;
+    /// A zeroed pool.
+    fn kv_pool(&self, shape: KvShape) -> Result<Self::KvPool>;
+    /// Overwrites every KV cell with `value`; for tests that show that stale memory is never read.
+    fn kv_fill(&self, pool: &mut Self::KvPool, value: bf16) -> Result<()>;
+    /// Checks the rows of a step against the pool's shape and prepares them.
+    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Self::Step>;
+
+    /// out [rows, k] = row `tokens[i]` of the weight.
+    fn embed(&self, table: &Self::Linear, step: &Self::Step, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// out [rows, d] = rmsnorm(x [rows, d]) * weight [d].
+    fn rmsnorm(&self, tree: RmsNormTree, rows: usize, x: &Self::Buffer<bf16>, weight: &Self::Buffer<bf16>, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// out [rows, n or n/2] in bf16; the tree is the weight's. `residual` [rows, n] exactly when the epilogue is `Residual`.
+    fn linear(&self, weight: &Self::Linear, rows: usize, x: &Self::Buffer<bf16>, residual: Option<&Self::Buffer<bf16>>, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// The same for a tree that stores f32 (the LM head).
+    fn linear_f32(&self, weight: &Self::Linear, rows: usize, x: &Self::Buffer<bf16>, out: &mut Self::Buffer<f32>) -> Result<()>;
+    /// Splits qkv, norms and rotates q and k, writes K and V to the step's slots of `layer`. A non-finite K or V value is
+    /// stored as +0 and sets `faults[row]` to 1.
+    #[allow(clippy::too_many_arguments)]
+    fn qkv(&self, params: &QkvParams<'_, Self>, step: &Self::Step, qkv: &Self::Buffer<bf16>, pool: &mut Self::KvPool, layer: usize, q: &mut Self::Buffer<bf16>, faults: &mut Self::Buffer<u32>) -> Result<()>;
+    /// out [rows, q_heads * head_dim]: each row attends to positions 0..=its own through its sequence's table.
+    #[allow(clippy::too_many_arguments)]
+    fn attention(&self, tree: AttentionTree, q_heads: usize, step: &Self::Step, q: &Self::Buffer<bf16>, pool: &Self::KvPool, layer: usize, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// out [indices, d] = rows of x [_, d].
+    fn gather_rows(&self, d: usize, x: &Self::Buffer<bf16>, indices: &[u32], out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// One token a row of logits [rows, vocab].
+    fn sample(&self, vocab: usize, logits: &Self::Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>>;
+}
