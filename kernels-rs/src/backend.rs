@@ -137,20 +137,64 @@ pub trait Backend: Send + Sync + 'static {
     /// out [rows, k] = row `tokens[i]` of the weight.
     fn embed(&self, table: &Self::Linear, step: &Self::Step, out: &mut Self::Buffer<bf16>) -> Result<()>;
     /// out [rows, d] = rmsnorm(x [rows, d]) * weight [d].
-    fn rmsnorm(&self, tree: RmsNormTree, rows: usize, x: &Self::Buffer<bf16>, weight: &Self::Buffer<bf16>, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    fn rmsnorm(
+        &self,
+        tree: RmsNormTree,
+        rows: usize,
+        x: &Self::Buffer<bf16>,
+        weight: &Self::Buffer<bf16>,
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()>;
     /// out [rows, n or n/2] in bf16; the tree is the weight's. `residual` [rows, n] exactly when the epilogue is `Residual`.
-    fn linear(&self, weight: &Self::Linear, rows: usize, x: &Self::Buffer<bf16>, residual: Option<&Self::Buffer<bf16>>, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    fn linear(
+        &self,
+        weight: &Self::Linear,
+        rows: usize,
+        x: &Self::Buffer<bf16>,
+        residual: Option<&Self::Buffer<bf16>>,
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()>;
     /// The same for a tree that stores f32 (the LM head).
-    fn linear_f32(&self, weight: &Self::Linear, rows: usize, x: &Self::Buffer<bf16>, out: &mut Self::Buffer<f32>) -> Result<()>;
+    fn linear_f32(
+        &self,
+        weight: &Self::Linear,
+        rows: usize,
+        x: &Self::Buffer<bf16>,
+        out: &mut Self::Buffer<f32>,
+    ) -> Result<()>;
     /// Splits qkv, norms and rotates q and k, writes K and V to the step's slots of `layer`. A non-finite K or V value is
     /// stored as +0 and sets `faults[row]` to 1.
     #[allow(clippy::too_many_arguments)]
-    fn qkv(&self, params: &QkvParams<'_, Self>, step: &Self::Step, qkv: &Self::Buffer<bf16>, pool: &mut Self::KvPool, layer: usize, q: &mut Self::Buffer<bf16>, faults: &mut Self::Buffer<u32>) -> Result<()>;
+    fn qkv(
+        &self,
+        params: &QkvParams<'_, Self>,
+        step: &Self::Step,
+        qkv: &Self::Buffer<bf16>,
+        pool: &mut Self::KvPool,
+        layer: usize,
+        q: &mut Self::Buffer<bf16>,
+        faults: &mut Self::Buffer<u32>,
+    ) -> Result<()>;
     /// out [rows, q_heads * head_dim]: each row attends to positions 0..=its own through its sequence's table.
     #[allow(clippy::too_many_arguments)]
-    fn attention(&self, tree: AttentionTree, q_heads: usize, step: &Self::Step, q: &Self::Buffer<bf16>, pool: &Self::KvPool, layer: usize, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    fn attention(
+        &self,
+        tree: AttentionTree,
+        q_heads: usize,
+        step: &Self::Step,
+        q: &Self::Buffer<bf16>,
+        pool: &Self::KvPool,
+        layer: usize,
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()>;
     /// out [indices, d] = rows of x [_, d].
-    fn gather_rows(&self, d: usize, x: &Self::Buffer<bf16>, indices: &[u32], out: &mut Self::Buffer<bf16>) -> Result<()>;
+    fn gather_rows(
+        &self,
+        d: usize,
+        x: &Self::Buffer<bf16>,
+        indices: &[u32],
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()>;
     /// One token a row of logits [rows, vocab].
     fn sample(&self, vocab: usize, logits: &Self::Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>>;
 }
