@@ -1,0 +1,5 @@
+//! Proves that a Triton kernel is batch invariant, or shows the two launches that differ.
+//!
+//! [`ir`] is the typed form of a kernel; the parser makes it from TTIR text.
+
+pub mod ir;
