@@ -55,6 +55,23 @@ impl LinearTree {
 }
 
 /// Causal attention of one query row over the KV cells of its own prefix, by absolute position (DESIGN 4.3).
+///
+/// The state of a row in a split is `(c, l[8], acc[head_dim])`, from `(-inf, 0, 0)`: the scaled running maximum, eight
+/// lanes of the denominator, the weighted values. Per tile of `kv_tile` tokens, with `s_j` the chain of k16 steps over the
+/// head dimension (a masked j is not in the maximum and has `p_j = +0`):
+///
+/// 1. `c' = max(c, max_j(s_j) * scale_log2)`, the maximum ignoring NaN; `alpha = exp2(c - c')`;
+/// 2. `p_j = exp2(fma(s_j, scale_log2, -c'))`;
+/// 3. `l[g] = l[g] * alpha`, then for each k16 step i of the tile in order `l[g] = l[g] + (p[16i+g] + p[16i+g+8])`;
+/// 4. `acc = acc * alpha`, continued by k16 steps over the tile's tokens with `bf16(p_j)` and V.
+///
+/// A tile that is wholly masked for the row leaves its state untouched. At the end of a split
+/// `l = ((l0+l1)+(l2+l3)) + ((l4+l5)+(l6+l7))`. The first split that the row sees is the total; every later one is merged
+/// left to right: `c' = max(C, c)`, `a = exp2(C - c')`, `b = exp2(c - c')`, `L = fma(l, b, L*a)`, `A = fma(acc, b, A*a)`.
+/// The output is `A * (1 / L)`, rounded to bfloat16.
+///
+/// The lanes follow the accumulator layout of the tensor core, so that no kernel moves a value between threads to add it:
+/// `wgmma` and `mma.sync` hold tokens 2t and 2t+1 of every eight in one thread, and with the operands swapped token g.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionTree {
     /// Elements of one head; a multiple of 16.
@@ -69,7 +86,19 @@ pub struct AttentionTree {
     pub window: Option<usize>,
 }
 
+impl AttentionTree {
+    /// Tokens of one online-softmax tile in a plan.
+    pub const KV_TILE: usize = 128;
+    /// Tokens of one split in a plan: 8192 tokens of 8 KV heads then make 128 blocks for the 132 processors of an H200,
+    /// and a prefill merges only once in four tiles.
+    pub const KV_SPLIT: usize = 512;
+}
+
 /// Root-mean-square normalisation of a row: `x * (1 / sqrt(mean(x²) + eps)) * weight`.
+///
+/// The sum of squares has 256 lanes: element i belongs to lane `(i / 8) mod 256`, each lane is one chain
+/// `acc = fma(x, x, acc)` in ascending i, and lanes are added as a pairwise tree of neighbours. Then
+/// `r = 1 / sqrt(sum / d + eps)` and `y = (x * r) * weight`, rounded to bfloat16.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNormTree {
     /// Row length.
