@@ -1,0 +1,3 @@
+//! A reference LLM engine whose logits are the same, bit for bit, whatever else the server does.
+
+pub mod model;

@@ -1,0 +1,145 @@
+//! From a checkpoint to a model: every tensor is read once, fused where the engine fuses, hashed, and handed to the
+//! backend. One tensor is in memory twice at a time, the largest first, so the peak stays near the size of the weights.
+
+use std::sync::Arc;
+
+use half::bf16;
+use kernels_rs::backend::Backend;
+use reduction_tree::operator::LinearTree;
+
+use super::config::Config;
+use super::error::Result;
+use super::forward::{Broken, Layer, Model};
+use super::plan::{LayerPlan, Plan};
+use super::rope::RopeTables;
+use super::tensor::{LayerTensor, Tensor, TensorSource};
+use super::{Break, Checkpoint, Progress};
+
+/// Choices at load time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadOptions {
+    /// A deliberate fault, for negative controls.
+    pub broken: Option<Break>,
+}
+
+impl<B: Backend> Model<B> {
+    /// Loads a model onto a backend. `progress` is called after every tensor group.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        backend: Arc<B>,
+        options: LoadOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let config = checkpoint.config.clone();
+        config.check().map_err(|error| error.in_file(&checkpoint.name))?;
+        let tables = RopeTables::new(&config);
+        let plan = Plan::new(&config, backend.arithmetic(), &tables);
+        let (cos, sin) = (backend.upload(&tables.cos)?, backend.upload(&tables.sin)?);
+        drop(tables);
+        let total = config.layers + 2;
+        let mut reader = Reader::new(&*checkpoint.tensors, &config, &*backend);
+
+        let embedding = reader.linear(plan.head, &[Tensor::Embedding], &[])?;
+        let head = if config.tied { None } else { Some(reader.linear(plan.head, &[Tensor::Head], &[])?) };
+        reader.release();
+        progress(Progress { done: 1, total });
+        let mut layers = Vec::with_capacity(config.layers);
+        let mut broken = None;
+        for (index, trees) in plan.layers.iter().enumerate() {
+            layers.push(reader.layer(index, trees)?);
+            if index + 1 == config.layers {
+                broken = options.broken.map(|kind| reader.broken(kind, index, trees)).transpose()?;
+            }
+            progress(Progress { done: index + 2, total });
+        }
+        let final_norm = reader.vector(Tensor::FinalNorm)?;
+        let digest = reader.digest();
+        progress(Progress { done: total, total });
+        Ok(Self { backend, config, plan, digest, embedding, head, layers, final_norm, cos, sin, broken })
+    }
+}
+
+/// Reads tensors one after another through one buffer.
+struct Reader<'a, B: Backend> {
+    tensors: &'a dyn TensorSource,
+    config: &'a Config,
+    backend: &'a B,
+    hasher: blake3::Hasher,
+    weight: Vec<bf16>,
+    bias: Vec<bf16>,
+}
+
+impl<'a, B: Backend> Reader<'a, B> {
+    fn new(tensors: &'a dyn TensorSource, config: &'a Config, backend: &'a B) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(config.canonical_text().as_bytes());
+        Self { tensors, config, backend, hasher, weight: Vec::new(), bias: Vec::new() }
+    }
+
+    fn read(&mut self, parts: &[Tensor]) -> Result<()> {
+        self.weight.clear();
+        let len: usize = parts.iter().map(|part| self.config.shape(*part).iter().product::<usize>()).sum();
+        self.weight.reserve_exact(len);
+        for part in parts {
+            self.tensors.append(*part, &self.config.shape(*part), &mut self.weight)?;
+        }
+        self.hasher.update(bytemuck::cast_slice(&self.weight));
+        Ok(())
+    }
+
+    /// A weight made of its parts' rows, one part after another.
+    fn linear(&mut self, tree: LinearTree, parts: &[Tensor], biases: &[Tensor]) -> Result<B::Linear> {
+        if !biases.is_empty() {
+            self.read(biases)?;
+            self.bias = self.weight.clone();
+        }
+        self.read(parts)?;
+        let bias = (!biases.is_empty()).then_some(&self.bias[..]);
+        Ok(self.backend.linear_weight(tree, &self.weight, bias)?)
+    }
+
+    fn vector(&mut self, tensor: Tensor) -> Result<B::Buffer<bf16>> {
+        self.read(&[tensor])?;
+        Ok(self.backend.upload(&self.weight)?)
+    }
+
+    fn layer(&mut self, index: usize, trees: &LayerPlan) -> Result<Layer<B>> {
+        use LayerTensor as T;
+        let at = |part| Tensor::Layer(index, part);
+        let biases = [at(T::QBias), at(T::KBias), at(T::VBias)];
+        let biases = if self.config.qkv_bias { &biases[..] } else { &[] };
+        Ok(Layer {
+            attention_norm: self.vector(at(T::AttentionNorm))?,
+            qkv: self.linear(trees.qkv, &[at(T::Q), at(T::K), at(T::V)], biases)?,
+            qk_norm: if self.config.qk_norm {
+                Some((self.vector(at(T::QNorm))?, self.vector(at(T::KNorm))?))
+            } else {
+                None
+            },
+            o: self.linear(trees.o, &[at(T::O)], &[])?,
+            ffn_norm: self.vector(at(T::FfnNorm))?,
+            gate_up: self.linear(trees.gate_up, &[at(T::Gate), at(T::Up)], &[])?,
+            down: self.linear(trees.down, &[at(T::Down)], &[])?,
+        })
+    }
+
+    /// Called right after the layer was read, when the buffer still holds its down projection.
+    fn broken(&mut self, kind: Break, index: usize, trees: &LayerPlan) -> Result<Broken<B>> {
+        match kind {
+            Break::KvSplit => Ok(Broken::KvSplit),
+            Break::KSplit => {
+                let tree = LinearTree { k_split: trees.down.k_split + 1, ..trees.down };
+                Ok(Broken::KSplit(self.linear(tree, &[Tensor::Layer(index, LayerTensor::Down)], &[])?))
+            }
+        }
+    }
+
+    /// Frees the buffer, which the embedding has made far larger than any layer needs.
+    fn release(&mut self) {
+        self.weight = Vec::new();
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        self.hasher.finalize().into()
+    }
+}

@@ -1,0 +1,58 @@
+//! Where a model comes from: a name or a path, as a user writes it.
+
+use std::path::PathBuf;
+
+use super::config::Family;
+use super::error::{Error, Result};
+use super::{Checkpoint, GenerationDefaults, Tiny, Tokenizer};
+
+/// A model's origin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// The embedded default, fetched once.
+    Smollm2,
+    /// A random model made in the process.
+    Tiny(Box<Tiny>),
+    /// A Hugging Face folder or a GGUF file.
+    Path(PathBuf),
+}
+
+impl Source {
+    /// `smollm2`, `tiny`, `tiny:FAMILY` or `tiny:FAMILY:SEED` (llama, qwen2, qwen3), or a path.
+    pub fn parse(text: &str) -> Result<Self> {
+        if text == "smollm2" {
+            return Ok(Self::Smollm2);
+        }
+        if text == "tiny" {
+            return Ok(Self::Tiny(Box::new(Tiny::new(Family::Llama, 0))));
+        }
+        let Some(rest) = text.strip_prefix("tiny:") else { return Ok(Self::Path(PathBuf::from(text))) };
+        let (family, seed) = rest.split_once(':').unwrap_or((rest, "0"));
+        let family = match family {
+            "llama" => Family::Llama,
+            "qwen2" => Family::Qwen2,
+            "qwen3" => Family::Qwen3,
+            other => return Err(Error::input("model", "tiny:llama, tiny:qwen2 or tiny:qwen3", other).in_file(text)),
+        };
+        let seed = seed.parse().map_err(|_| Error::input("seed", "an integer", seed).in_file(text))?;
+        Ok(Self::Tiny(Box::new(Tiny::new(family, seed))))
+    }
+
+    /// Finds the model, reads and checks everything but its weights.
+    pub fn open(&self) -> Result<Checkpoint> {
+        match self {
+            Self::Tiny(tiny) => Ok(Checkpoint {
+                name: "tiny".to_owned(),
+                config: tiny.config.clone(),
+                tokenizer: Tokenizer::bytes(),
+                chat: None,
+                defaults: GenerationDefaults::default(),
+                tensors: Box::new((**tiny).clone()),
+            }),
+            Self::Smollm2 => Err(Error::input("model", "tiny", "smollm2, which is not read yet")),
+            Self::Path(path) => {
+                Err(Error::input("model", "tiny", "a path, which is not read yet").in_file(path.display()))
+            }
+        }
+    }
+}
