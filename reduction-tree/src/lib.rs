@@ -5,4 +5,9 @@
 //! bit for bit, whatever their tiles, warps or grids are.
 
 pub mod arithmetic;
+pub mod fp8;
+pub mod noise;
 pub mod operator;
+pub mod rope;
+pub mod scalar;
+pub mod tensor_core;
