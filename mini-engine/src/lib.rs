@@ -1,3 +1,4 @@
 //! A reference LLM engine whose logits are the same, bit for bit, whatever else the server does.
 
+pub mod engine;
 pub mod model;

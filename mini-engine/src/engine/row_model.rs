@@ -1,0 +1,48 @@
+//! What the engine needs of a model: rows in, faults, tokens and logits out.
+
+use kernels_rs::backend::{SampleParams, Sampled, StepRows};
+
+/// A row of the step whose logits are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Want {
+    /// Index into the step's rows.
+    pub row: usize,
+    /// Choose a token from the logits.
+    pub sample: Option<SampleParams>,
+    /// Return the complete row.
+    pub logits: bool,
+}
+
+/// What became of one wanted row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Exactly when a sample was wanted.
+    pub sampled: Option<Sampled>,
+    /// [vocab], exactly when the row was wanted.
+    pub logits: Option<Vec<f32>>,
+}
+
+/// What one step of the model computed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepOutcome {
+    /// [rows] whether the row's keys or values were not finite (they were stored as 0).
+    pub faults: Vec<bool>,
+    /// One for each want, in the same order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// A model together with the KV pool that it runs over.
+///
+/// The contract that determinism rests on: what a row yields is a function of its token, its position and the KV cells of
+/// positions `0..=position` that its table names, and of nothing else in the step.
+pub trait RowModel {
+    /// Why a step could not be computed. The engine then forgets all KV and can try again.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Vocabulary size.
+    fn vocab(&self) -> usize;
+    /// Most tokens of a sequence.
+    fn context_max(&self) -> usize;
+    /// Writes the KV of all rows to their slots and computes what is wanted.
+    fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, Self::Error>;
+}
