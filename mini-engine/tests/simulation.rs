@@ -116,7 +116,17 @@ impl Simulation {
             }));
         }
         let prompts = Prompts { stems: (0..3).map(|_| (0..30).map(|_| noise.below(4) as u32).collect()).collect() };
-        Self { engine, noise, prompts, requests: BTreeMap::new(), tokens: BTreeMap::new(), rows_checked: 0, finished: 0, failed: 0, tampered: faults.tampered_plans }
+        Self {
+            engine,
+            noise,
+            prompts,
+            requests: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            rows_checked: 0,
+            finished: 0,
+            failed: 0,
+            tampered: faults.tampered_plans,
+        }
     }
 
     fn arrive(&mut self) {
@@ -125,7 +135,8 @@ impl Simulation {
         let tokens_max = 1 + self.noise.below(30);
         let prompt = self.prompts.draw(&mut self.noise, room.saturating_sub(tokens_max).max(1));
         let noise = &mut self.noise;
-        let forced = if noise.one_in(4) { (0..noise.below(4)).map(|_| noise.below(4) as u32).collect() } else { Vec::new() };
+        let forced =
+            if noise.one_in(4) { (0..noise.below(4)).map(|_| noise.below(4) as u32).collect() } else { Vec::new() };
         let request = Request {
             logits_from: (!noise.one_in(3)).then(|| noise.below(prompt.len())),
             prompt,

@@ -22,7 +22,14 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { page_tokens: PAGE_TOKENS_DEFAULT, pages: 128, step_rows_max: 256, running_max: 64, prefix_cache: true, page_order: None }
+        Self {
+            page_tokens: PAGE_TOKENS_DEFAULT,
+            pages: 128,
+            step_rows_max: 256,
+            running_max: 64,
+            prefix_cache: true,
+            page_order: None,
+        }
     }
 }
 
@@ -50,7 +57,11 @@ impl EngineConfig {
         }
         // Slots are u32 on every backend.
         if self.pages.checked_mul(self.page_tokens).is_none_or(|slots| slots > u32::MAX as usize) {
-            return Err(ConfigError { field: "pages", expected: "such that pages * page_tokens fits 32 bits", got: self.pages });
+            return Err(ConfigError {
+                field: "pages",
+                expected: "such that pages * page_tokens fits 32 bits",
+                got: self.pages,
+            });
         }
         Ok(())
     }
@@ -65,7 +76,8 @@ mod tests {
         assert!(EngineConfig::default().check().is_ok());
         for field in 0..4 {
             let mut config = EngineConfig::default();
-            *[&mut config.page_tokens, &mut config.pages, &mut config.step_rows_max, &mut config.running_max][field] = 0;
+            *[&mut config.page_tokens, &mut config.pages, &mut config.step_rows_max, &mut config.running_max][field] =
+                0;
             assert!(config.check().unwrap_err().to_string().contains("at least 1, got 0"));
         }
         let config = EngineConfig { pages: usize::MAX, ..EngineConfig::default() };

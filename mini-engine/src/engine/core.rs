@@ -255,7 +255,12 @@ impl<M: RowModel> Engine<M> {
     fn fail_faulted(&mut self, records: &[&Launch], outcome: &StepOutcome, events: &mut Vec<Event>) {
         for (launch, _) in records.iter().zip(&outcome.faults).filter(|(_, fault)| **fault) {
             let page = (launch.slot / self.config.page_tokens) as u32;
-            let hit: Vec<RequestId> = self.active.iter().filter(|(_, active)| self.ledger.reqs()[active.book].table.contains(&page)).map(|(id, _)| *id).collect();
+            let hit: Vec<RequestId> = self
+                .active
+                .iter()
+                .filter(|(_, active)| self.ledger.reqs()[active.book].table.contains(&page))
+                .map(|(id, _)| *id)
+                .collect();
             for id in hit {
                 self.scheduler.distrust(id, launch.pos);
                 self.fail(id, Failure::NonFiniteKv { position: launch.pos }, events);
@@ -278,7 +283,14 @@ impl<M: RowModel> Engine<M> {
         }
     }
 
-    fn commit(&mut self, records: &[&Launch], owners: &[RequestId], wants: &[Want], outcome: StepOutcome, events: &mut Vec<Event>) {
+    fn commit(
+        &mut self,
+        records: &[&Launch],
+        owners: &[RequestId],
+        wants: &[Want],
+        outcome: StepOutcome,
+        events: &mut Vec<Event>,
+    ) {
         for (want, outcome) in wants.iter().zip(outcome.outcomes) {
             let (launch, id) = (records[want.row], owners[want.row]);
             let Some(active) = self.active.get_mut(&id) else { continue };

@@ -56,7 +56,8 @@ impl FakeModel {
     }
 
     fn read(&self, layer: usize, rows: &StepRows, row: usize) -> u64 {
-        (0..=rows.positions[row] as usize).fold(0, |state, position| fold(state, self.cells[layer][self.slot(rows, row, position)]))
+        (0..=rows.positions[row] as usize)
+            .fold(0, |state, position| fold(state, self.cells[layer][self.slot(rows, row, position)]))
     }
 }
 

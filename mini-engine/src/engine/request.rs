@@ -234,7 +234,9 @@ impl Event {
     /// The request that the event belongs to.
     pub fn id(&self) -> RequestId {
         match self {
-            Self::Logits { id, .. } | Self::Token { id, .. } | Self::Finished { id, .. } | Self::Failed { id, .. } => *id,
+            Self::Logits { id, .. } | Self::Token { id, .. } | Self::Finished { id, .. } | Self::Failed { id, .. } => {
+                *id
+            }
         }
     }
 }

@@ -57,10 +57,15 @@ pub fn obligations(ledger: &Ledger, launches: &[Launch], rows: &StepRows) -> Res
         if *table != ledger.reqs()[launch.req].table {
             return Err(format!("row {row}: the table is not the ledger's"));
         }
-        if table.get(position / page_tokens).map(|&page| page as usize * page_tokens + position % page_tokens) != Some(slot) {
+        if table.get(position / page_tokens).map(|&page| page as usize * page_tokens + position % page_tokens)
+            != Some(slot)
+        {
             return Err(format!("row {row}: slot {slot} is not where its table puts position {position}"));
         }
-        if row > 0 && rows.sequences[row] == rows.sequences[row - 1] && rows.positions[row - 1] + 1 != rows.positions[row] {
+        if row > 0
+            && rows.sequences[row] == rows.sequences[row - 1]
+            && rows.positions[row - 1] + 1 != rows.positions[row]
+        {
             return Err(format!("row {row}: positions of a sequence must ascend by one"));
         }
     }
@@ -85,7 +90,17 @@ mod tests {
     }
 
     fn two_requests() -> (Ledger, Vec<Launch>) {
-        accepted(|a, b| vec![Op::Grow(a, 5), Op::Fill(a, 2), Op::Grow(a, 0), Op::Fill(a, 1), Op::Attach(b, 5), Op::Grow(b, 7), Op::Fill(b, 1)])
+        accepted(|a, b| {
+            vec![
+                Op::Grow(a, 5),
+                Op::Fill(a, 2),
+                Op::Grow(a, 0),
+                Op::Fill(a, 1),
+                Op::Attach(b, 5),
+                Op::Grow(b, 7),
+                Op::Fill(b, 1),
+            ]
+        })
     }
 
     #[test]
@@ -102,8 +117,9 @@ mod tests {
 
     #[test]
     fn interleaved_plans_become_adjacent_rows() {
-        let (ledger, launches) =
-            accepted(|a, b| vec![Op::Grow(a, 5), Op::Grow(b, 6), Op::Fill(a, 1), Op::Fill(b, 1), Op::Fill(a, 1), Op::Fill(b, 1)]);
+        let (ledger, launches) = accepted(|a, b| {
+            vec![Op::Grow(a, 5), Op::Grow(b, 6), Op::Fill(a, 1), Op::Fill(b, 1), Op::Fill(a, 1), Op::Fill(b, 1)]
+        });
         let (rows, _) = lay_out(&ledger, &launches);
         assert_eq!(rows.sequences, [0, 0, 1, 1]);
         assert_eq!(rows.positions, [0, 1, 0, 1]);

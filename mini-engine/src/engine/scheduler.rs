@@ -107,7 +107,8 @@ impl Scheduler {
         let mut rows_left = self.config.step_rows_max;
         let reserved = self.reserve(&ids, ledger, &mut rows_left);
         for (age, &id) in ids.iter().enumerate().take(self.config.running_max) {
-            if plan.preempted.contains(&id) || (self.entries[&id].table.is_empty() && age > 0 && !self.fits(id, ledger)) {
+            if plan.preempted.contains(&id) || (self.entries[&id].table.is_empty() && age > 0 && !self.fits(id, ledger))
+            {
                 break;
             }
             let own = usize::from(reserved.contains(&id));
@@ -252,7 +253,11 @@ impl Scheduler {
                     && (!entry.is_aligned(self.config.page_tokens)
                         || ledger::tail_cid(ledger, entry.book) == entry.tail.0)
             })
-            && ledger.pages().iter().enumerate().all(|(page, state)| (state.pins == 0) == self.pages.is_unpinned(PageId(page as u32)))
+            && ledger
+                .pages()
+                .iter()
+                .enumerate()
+                .all(|(page, state)| (state.pins == 0) == self.pages.is_unpinned(PageId(page as u32)))
     }
 }
 
