@@ -8,15 +8,18 @@
 mod attr;
 mod loc;
 mod op;
+mod typecheck;
 mod types;
+mod verify;
 
 pub use attr::{Attr, Attrs, attr};
 pub use loc::{LocId, Location, Place};
 pub use op::{
-    AtomicOp, Axis, BinaryOp, CastOp, CmpF, CmpI, DotPrecision, Elements, MemOrder, OpKind,
-    ReduceKind, Rounding, ScaledElem, UnaryOp,
+    AtomicOp, Axis, BinaryOp, CastOp, CmpF, CmpI, DotPrecision, Elements, MemOrder, OpKind, ReduceKind, Rounding,
+    ScaledElem, UnaryOp,
 };
 pub use types::{Elem, Float, Scalar, Type};
+pub use verify::{Fault, verify};
 
 /// A value of one function: a parameter, a block parameter or a result. An index into [`Function::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -213,12 +216,7 @@ impl Block {
 
     /// A block that does nothing: the missing `else` of an `scf.if`.
     pub fn empty() -> Block {
-        Block {
-            params: Vec::new(),
-            ops: Vec::new(),
-            end: Terminator::Yield(Vec::new()),
-            end_loc: LocId::UNKNOWN,
-        }
+        Block { params: Vec::new(), ops: Vec::new(), end: Terminator::Yield(Vec::new()), end_loc: LocId::UNKNOWN }
     }
 }
 

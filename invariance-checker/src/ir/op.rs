@@ -250,10 +250,7 @@ pub enum Elements {
 
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(
-    missing_docs,
-    reason = "operands are named as in Triton's own definition of the operation"
-)]
+#[allow(missing_docs, reason = "operands are named as in Triton's own definition of the operation")]
 pub enum OpKind {
     /// `arith.constant`.
     Constant(Elements),
@@ -531,84 +528,33 @@ macro_rules! visit_operands {
             | Trans { x, .. }
             | Reshape { x, .. }
             | Split { x } => std::iter::once(x).for_each($f),
-            Binary { a, b, .. }
-            | CmpI { a, b, .. }
-            | CmpF { a, b, .. }
-            | Join { a, b }
-            | Cat { a, b } => [a, b].into_iter().for_each($f),
-            Select {
-                cond: a,
-                then: b,
-                otherwise: c,
+            Binary { a, b, .. } | CmpI { a, b, .. } | CmpF { a, b, .. } | Join { a, b } | Cat { a, b } => {
+                [a, b].into_iter().for_each($f)
             }
-            | Fma { a, b, c }
-            | Clamp {
-                x: a, lo: b, hi: c, ..
-            } => [a, b, c].into_iter().for_each($f),
+            Select { cond: a, then: b, otherwise: c } | Fma { a, b, c } | Clamp { x: a, lo: b, hi: c, .. } => {
+                [a, b, c].into_iter().for_each($f)
+            }
             Gather { x, indices, .. } => [x, indices].into_iter().for_each($f),
             Histogram { x, mask } => std::iter::once(x).chain(mask).for_each($f),
             AddPtr { ptr, offset } => [ptr, offset].into_iter().for_each($f),
-            Load {
-                ptr, mask, other, ..
-            } => std::iter::once(ptr).chain(mask).chain(other).for_each($f),
-            Store { ptr, value, mask }
-            | AtomicRmw {
-                ptr, value, mask, ..
-            } => [ptr, value].into_iter().chain(mask).for_each($f),
-            AtomicCas {
-                ptr, cmp, value, ..
-            } => [ptr, cmp, value].into_iter().for_each($f),
-            MakeDesc {
-                base,
-                shape,
-                strides,
-                ..
-            } => std::iter::once(base)
-                .chain(shape)
-                .chain(strides)
-                .for_each($f),
+            Load { ptr, mask, other, .. } => std::iter::once(ptr).chain(mask).chain(other).for_each($f),
+            Store { ptr, value, mask } | AtomicRmw { ptr, value, mask, .. } => {
+                [ptr, value].into_iter().chain(mask).for_each($f)
+            }
+            AtomicCas { ptr, cmp, value, .. } => [ptr, cmp, value].into_iter().for_each($f),
+            MakeDesc { base, shape, strides, .. } => std::iter::once(base).chain(shape).chain(strides).for_each($f),
             DescLoad { desc, indices } => std::iter::once(desc).chain(indices).for_each($f),
-            DescStore {
-                desc,
-                value,
-                indices,
+            DescStore { desc, value, indices } | DescReduce { desc, value, indices, .. } => {
+                [desc, value].into_iter().chain(indices).for_each($f)
             }
-            | DescReduce {
-                desc,
-                value,
-                indices,
-                ..
-            } => [desc, value].into_iter().chain(indices).for_each($f),
             DescGather { desc, rows, column } => [desc, rows, column].into_iter().for_each($f),
-            DescScatter {
-                desc,
-                rows,
-                column,
-                value,
-            } => [desc, rows, column, value].into_iter().for_each($f),
+            DescScatter { desc, rows, column, value } => [desc, rows, column, value].into_iter().for_each($f),
             Dot { a, b, acc, .. } => [a, b, acc].into_iter().for_each($f),
-            DotScaled {
-                a,
-                b,
-                acc,
-                a_scale,
-                b_scale,
-                ..
-            } => [a, b, acc]
-                .into_iter()
-                .chain(a_scale)
-                .chain(b_scale)
-                .for_each($f),
-            For {
-                lo,
-                hi,
-                step,
-                inits,
-                ..
-            } => [lo, hi, step].into_iter().chain(inits).for_each($f),
-            If { cond, .. } | Assert { cond, .. } | Assume { cond } => {
-                std::iter::once(cond).for_each($f)
+            DotScaled { a, b, acc, a_scale, b_scale, .. } => {
+                [a, b, acc].into_iter().chain(a_scale).chain(b_scale).for_each($f)
             }
+            For { lo, hi, step, inits, .. } => [lo, hi, step].into_iter().chain(inits).for_each($f),
+            If { cond, .. } | Assert { cond, .. } | Assume { cond } => std::iter::once(cond).for_each($f),
             Extern { args, .. }
             | InlineAsm { args, .. }
             | Reduce { args, .. }
@@ -627,9 +573,7 @@ impl OpKind {
         match self {
             OpKind::Reduce { combiner, .. } | OpKind::Scan { combiner, .. } => vec![combiner],
             OpKind::For { body, .. } => vec![body],
-            OpKind::If {
-                then, otherwise, ..
-            } => vec![then, otherwise],
+            OpKind::If { then, otherwise, .. } => vec![then, otherwise],
             OpKind::While { before, after, .. } => vec![before, after],
             OpKind::Unknown { regions, .. } => regions.iter().flatten().collect(),
             _ => Vec::new(),
@@ -641,9 +585,7 @@ impl OpKind {
         match self {
             OpKind::Reduce { combiner, .. } | OpKind::Scan { combiner, .. } => vec![combiner],
             OpKind::For { body, .. } => vec![body],
-            OpKind::If {
-                then, otherwise, ..
-            } => vec![then, otherwise],
+            OpKind::If { then, otherwise, .. } => vec![then, otherwise],
             OpKind::While { before, after, .. } => vec![before, after],
             OpKind::Unknown { regions, .. } => regions.iter_mut().flatten().collect(),
             _ => Vec::new(),

@@ -82,11 +82,7 @@ impl Float {
     pub fn bits(self) -> u32 {
         match self {
             Float::F4E2M1FN => 4,
-            Float::F8E4M3FN
-            | Float::F8E5M2
-            | Float::F8E4M3FNUZ
-            | Float::F8E5M2FNUZ
-            | Float::F8E4M3B11FNUZ => 8,
+            Float::F8E4M3FN | Float::F8E5M2 | Float::F8E4M3FNUZ | Float::F8E5M2FNUZ | Float::F8E4M3B11FNUZ => 8,
             Float::F16 | Float::Bf16 => 16,
             Float::TF32 => 19,
             Float::F32 => 32,
@@ -114,21 +110,9 @@ impl Float {
     /// The reverse of [`Float::name`].
     pub fn parse(name: &str) -> Option<Float> {
         use Float::*;
-        [
-            F16,
-            Bf16,
-            F32,
-            F64,
-            F8E4M3FN,
-            F8E5M2,
-            F8E4M3FNUZ,
-            F8E5M2FNUZ,
-            F8E4M3B11FNUZ,
-            F4E2M1FN,
-            TF32,
-        ]
-        .into_iter()
-        .find(|f| f.name() == name)
+        [F16, Bf16, F32, F64, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ, F8E4M3B11FNUZ, F4E2M1FN, TF32]
+            .into_iter()
+            .find(|f| f.name() == name)
     }
 }
 
@@ -224,10 +208,7 @@ impl Type {
     pub fn with_elem(&self, elem: Elem) -> Option<Type> {
         match self {
             Type::Elem(_) => Some(Type::Elem(elem)),
-            Type::Tensor { shape, .. } => Some(Type::Tensor {
-                shape: shape.clone(),
-                elem,
-            }),
+            Type::Tensor { shape, .. } => Some(Type::Tensor { shape: shape.clone(), elem }),
             _ => None,
         }
     }
