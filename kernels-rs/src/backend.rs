@@ -77,31 +77,7 @@ pub struct QkvParams<'a, B: Backend + ?Sized> {
     pub pairing: RopePairing,
 }
 
-/// How one row's token is chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SampleParams {
-    /// 0 means greedy: the lowest index among the largest logits.
-    pub temperature: f32,
-    /// Keep logits not below the k-th largest; `None` keeps all.
-    pub top_k: Option<u32>,
-    /// Keep the smallest set of largest probabilities whose sum reaches this (ties with its last value included); 1 keeps all.
-    pub top_p: f32,
-    /// Keep probabilities of at least this fraction of the largest; 0 keeps all.
-    pub min_p: f32,
-    /// Key of the noise.
-    pub seed: u64,
-    /// Absolute position of the token to be chosen: the counter of the noise.
-    pub position: u32,
-}
-
-/// A chosen token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampled {
-    /// Vocabulary index.
-    pub token: u32,
-    /// Its log-probability under the unmodified logits: `logit - logsumexp`.
-    pub logprob: f32,
-}
+pub use reduction_tree::operator::{SampleParams, Sampled};
 
 /// The operators. Every output element has the bits that the evaluator of `reduction-tree` gives.
 pub trait Backend: Send + Sync + 'static {

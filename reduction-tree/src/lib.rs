@@ -5,6 +5,7 @@
 //! bit for bit, whatever their tiles, warps or grids are.
 
 pub mod arithmetic;
+pub mod evaluate;
 pub mod fp8;
 pub mod noise;
 pub mod operator;

@@ -1,6 +1,8 @@
 //! The parameters that name the tree of each operator. Everything here is computed from weight shapes alone; nothing
 //! about a batch may enter.
 
+use std::ops::Range;
+
 /// What happens to the f32 sum of a linear layer before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
@@ -26,7 +28,8 @@ pub enum Store {
 /// y = x Wᵀ with x [m, k] and W [n, k] in bfloat16.
 ///
 /// K is cut into `k_split` contiguous chunks. Each chunk is one chain of k16 steps from +0 (the last step is padded with
-/// +0 products). Chunks are added left to right in f32 (round to nearest even), then the epilogue, then the store.
+/// +0 products). Chunks are added left to right in f32 (round to nearest even), starting with the first; a chunk that would
+/// start at or beyond K does not exist. Then the epilogue, then the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinearTree {
     /// Weight rows (before `SiluMul` halves them).
@@ -52,13 +55,24 @@ impl LinearTree {
     pub fn chunk_len(&self) -> usize {
         self.k.div_ceil(self.k_split).div_ceil(64) * 64
     }
+
+    /// The ranges of K that are chunks, in order; none is empty.
+    pub fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
+        let (k, len) = (self.k, self.chunk_len().max(1));
+        (0..k.div_ceil(len)).map(move |i| i * len..k.min((i + 1) * len))
+    }
+
+    /// Elements of an output row.
+    pub fn outputs(&self) -> usize {
+        if self.epilogue == Epilogue::SiluMul { self.n / 2 } else { self.n }
+    }
 }
 
 /// Causal attention of one query row over the KV cells of its own prefix, by absolute position (DESIGN 4.3).
 ///
 /// The state of a row in a split is `(c, l[8], acc[head_dim])`, from `(-inf, 0, 0)`: the scaled running maximum, eight
 /// lanes of the denominator, the weighted values. Per tile of `kv_tile` tokens, with `s_j` the chain of k16 steps over the
-/// head dimension (a masked j is not in the maximum and has `p_j = +0`):
+/// head dimension (a masked j is not in the maximum, has `p_j = +0`, and its V counts as +0):
 ///
 /// 1. `c' = max(c, max_j(s_j) * scale_log2)`, the maximum ignoring NaN; `alpha = exp2(c - c')`;
 /// 2. `p_j = exp2(fma(s_j, scale_log2, -c'))`;
@@ -94,6 +108,13 @@ impl AttentionTree {
     pub const KV_SPLIT: usize = 512;
 }
 
+impl AttentionTree {
+    /// The positions that the row at `position` sees.
+    pub fn seen(&self, position: usize) -> Range<usize> {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1
+    }
+}
+
 /// Root-mean-square normalisation of a row: `x * (1 / sqrt(mean(x²) + eps)) * weight`.
 ///
 /// The sum of squares has 256 lanes: element i belongs to lane `(i / 8) mod 256`, each lane is one chain
@@ -105,6 +126,62 @@ pub struct RmsNormTree {
     pub d: usize,
     /// Added to the mean square.
     pub eps: f32,
+}
+
+impl RmsNormTree {
+    /// Chains of the sum of squares.
+    pub const LANES: usize = 256;
+    /// Adjacent elements of one chain: the bfloat16 values of a 16-byte load.
+    pub const VECTOR: usize = 8;
+}
+
+/// ln(Σ exp(x_i)) of a row of binary32 logits.
+///
+/// 1. `m` is the largest logit, NaN ignored, starting from -infinity.
+/// 2. The row is cut into chunks of 16384 elements. In a chunk, element i belongs to lane `i mod 1024`; each lane is one
+///    chain `acc = acc + exp2((x_i - m) * LOG2_E)` from +0 in ascending i; the 1024 lanes (those without an element are +0)
+///    are added as a pairwise tree of neighbours.
+/// 3. `s` is the sum of the chunks, left to right, starting with the first; the result is `m + ln(s)`.
+///
+/// A NaN logit has no weight, since exp2 of NaN is +0. The maximum comes first, in a pass of its own, because it needs no
+/// order; chunks let several blocks share one long row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogSumExpTree {
+    /// Row length.
+    pub n: usize,
+}
+
+impl LogSumExpTree {
+    /// Elements of a chunk: a 128k vocabulary makes eight.
+    pub const CHUNK: usize = 16384;
+    /// Chains of a chunk: 256 threads with 16-byte loads.
+    pub const LANES: usize = 1024;
+}
+
+/// How one row's token is chosen; the procedure is in [`evaluate::sample`](crate::evaluate::sample).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleParams {
+    /// 0 means greedy: the lowest index among the largest logits.
+    pub temperature: f32,
+    /// Keep logits not below the k-th largest; `None` keeps all.
+    pub top_k: Option<u32>,
+    /// Keep the smallest set of largest probabilities whose sum reaches this (ties with its last value included); 1 keeps all.
+    pub top_p: f32,
+    /// Keep probabilities of at least this fraction of the largest; 0 keeps all.
+    pub min_p: f32,
+    /// Key of the noise.
+    pub seed: u64,
+    /// Absolute position of the token to be chosen: the counter of the noise.
+    pub position: u32,
+}
+
+/// A chosen token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampled {
+    /// Vocabulary index.
+    pub token: u32,
+    /// Its log-probability under the unmodified logits: `(logit - m) - ln(s)` with m and s of [`LogSumExpTree`].
+    pub logprob: f32,
 }
 
 /// Which elements of a head RoPE rotates together.
