@@ -188,6 +188,22 @@ impl Config {
         (self.q_heads + 2 * self.kv_heads) * self.head_dim
     }
 
+    /// Every tensor that a model of this shape stores.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor> + use<> {
+        use LayerTensor as T;
+        let mut parts = vec![T::AttentionNorm, T::Q, T::K, T::V, T::O, T::FfnNorm, T::Gate, T::Up, T::Down];
+        if self.qkv_bias {
+            parts.extend([T::QBias, T::KBias, T::VBias]);
+        }
+        if self.qk_norm {
+            parts.extend([T::QNorm, T::KNorm]);
+        }
+        let head = (!self.tied).then_some(Tensor::Head);
+        let layers = (0..self.layers)
+            .flat_map(move |layer| parts.clone().into_iter().map(move |part| Tensor::Layer(layer, part)));
+        [Tensor::Embedding, Tensor::FinalNorm].into_iter().chain(head).chain(layers)
+    }
+
     /// Shape of one stored tensor, rows first.
     pub fn shape(&self, tensor: Tensor) -> Vec<usize> {
         let (q_rows, kv_rows) = (self.q_heads * self.head_dim, self.kv_heads * self.head_dim);

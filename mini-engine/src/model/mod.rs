@@ -11,13 +11,17 @@ pub mod chat;
 pub mod config;
 pub mod error;
 pub mod forward;
+pub mod gguf;
+pub mod huggingface;
 pub mod load;
 pub mod plan;
 pub mod rope;
+pub mod smollm2;
 pub mod tensor;
 pub mod tiny;
 pub mod tokenizer;
 
+mod mapped;
 mod source;
 
 pub use chat::{ChatTemplate, Message};

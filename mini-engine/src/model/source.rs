@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::config::Family;
 use super::error::{Error, Result};
-use super::{Checkpoint, GenerationDefaults, Tiny, Tokenizer};
+use super::{Checkpoint, GenerationDefaults, Tiny, Tokenizer, gguf, huggingface, smollm2};
 
 /// A model's origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,10 +49,9 @@ impl Source {
                 defaults: GenerationDefaults::default(),
                 tensors: Box::new((**tiny).clone()),
             }),
-            Self::Smollm2 => Err(Error::input("model", "tiny", "smollm2, which is not read yet")),
-            Self::Path(path) => {
-                Err(Error::input("model", "tiny", "a path, which is not read yet").in_file(path.display()))
-            }
+            Self::Smollm2 => gguf::open(&smollm2::fetch(&smollm2::cache_folder()?)?),
+            Self::Path(path) if path.is_dir() => huggingface::open(path),
+            Self::Path(path) => gguf::open(path),
         }
     }
 }
