@@ -3,5 +3,6 @@
 //! [`ir`] is the typed form of a kernel, [`parse::parse`] makes it from TTIR text.
 
 pub mod float;
+pub mod interp;
 pub mod ir;
 pub mod parse;

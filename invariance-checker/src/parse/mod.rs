@@ -16,6 +16,7 @@ mod raw;
 mod sniff;
 mod types;
 
+pub(crate) use attrs::sign_extend;
 pub use error::ParseError;
 
 use crate::ir::Module;
