@@ -61,13 +61,16 @@ pub struct Launch {
 /// One change that a step plan asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// `Attach(request, page)`: append a cached full page, see [`attach`].
+    /// `Attach(request, page)`: append a cached page to the block table: a prefix-cache hit. Accepted if the
+    /// page is full, continues exactly the request's pages, and holds the request's next tokens.
     Attach(usize, u32),
-    /// `Grow(request, page)`: append an empty page, see [`grow`].
+    /// `Grow(request, page)`: append an unpinned page, emptied. What it cached is forgotten: this is eviction.
+    /// Accepted if all the request's pages are full.
     Grow(usize, u32),
-    /// `Fill(request, n)`: run the request's next n positions, see [`fill`].
+    /// `Fill(request, n)`: run the request's next n positions, all in its last page.
     Fill(usize, usize),
-    /// `Adopt(page, equal)`: let a page share an equal page's chain id, see [`adopt`].
+    /// `Adopt(page, equal)`: let a full page take the chain id of an equal full page, so that what continues one
+    /// continues the other. A caller's hash table may have found the equal page; it is only a hint and is checked.
     Adopt(u32, u32),
 }
 
@@ -130,9 +133,8 @@ pub fn readmit(l: &mut Ledger, r: usize, prompt: &[u32]) -> bool {
     true
 }
 
-/// Append the cached page `p` to the request's block table: a prefix-cache hit. Accepted if the page is full, continues
-/// exactly the request's pages, and holds the request's next tokens.
-pub fn attach(l: &mut Ledger, r: usize, p: u32) -> bool {
+// Op::Attach
+fn attach(l: &mut Ledger, r: usize, p: u32) -> bool {
     let pi = p as usize;
     if r >= l.reqs.len() || pi >= l.pages.len() {
         return false;
@@ -164,9 +166,8 @@ pub fn attach(l: &mut Ledger, r: usize, p: u32) -> bool {
     true
 }
 
-/// Append the unpinned page `p`, emptied, to the request's block table. What the page cached is forgotten: this is how
-/// eviction happens.
-pub fn grow(l: &mut Ledger, r: usize, p: u32) -> bool {
+// Op::Grow
+fn grow(l: &mut Ledger, r: usize, p: u32) -> bool {
     let pi = p as usize;
     if r >= l.reqs.len() || pi >= l.pages.len() {
         return false;
@@ -183,8 +184,8 @@ pub fn grow(l: &mut Ledger, r: usize, p: u32) -> bool {
     true
 }
 
-/// Schedule one row: the request's next position, written to its last page. The row is appended to `rows`.
-pub fn fill1(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize) -> bool {
+// One row: the request's next position, written to its last page.
+fn fill1(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize) -> bool {
     if r >= l.reqs.len() {
         return false;
     }
@@ -209,8 +210,8 @@ pub fn fill1(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize) -> bool {
     true
 }
 
-/// Schedule the request's next `n` positions, all in its last page.
-pub fn fill(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize, n: usize) -> bool {
+// Op::Fill
+fn fill(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize, n: usize) -> bool {
     let mut ok = true;
     for _i in 0..n {
         if ok {
@@ -220,9 +221,8 @@ pub fn fill(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize, n: usize) -> bool 
     ok
 }
 
-/// Let the full page `p` take the chain id of the equal full page `q`, so that what continues one continues the other.
-/// The caller's hash table may have found `q`; it is only a hint and is checked here.
-pub fn adopt(l: &mut Ledger, p: u32, q: u32) -> bool {
+// Op::Adopt
+fn adopt(l: &mut Ledger, p: u32, q: u32) -> bool {
     let pi = p as usize;
     let qi = q as usize;
     if pi >= l.pages.len() || qi >= l.pages.len() {

@@ -1,11 +1,25 @@
 //! What a user of the ledger relies on, function by function.
 
-use ledger::{
-    Launch, Ledger, Op, admit, adopt, aligned, attach, commit, create, fill1, finish, grow, kv_len, readmit, reset,
-    step, unpin,
-};
+use ledger::{Launch, Ledger, Op, admit, aligned, commit, create, finish, kv_len, readmit, reset, step, unpin};
 
 const PAGE: usize = 4;
+
+/// One operation as a step of its own. These leave the ledger unchanged when they are refused.
+fn one(l: &mut Ledger, op: Op) -> bool {
+    step(l, &mut Vec::new(), &[op])
+}
+
+fn attach(l: &mut Ledger, r: usize, p: u32) -> bool {
+    one(l, Op::Attach(r, p))
+}
+
+fn grow(l: &mut Ledger, r: usize, p: u32) -> bool {
+    one(l, Op::Grow(r, p))
+}
+
+fn adopt(l: &mut Ledger, p: u32, q: u32) -> bool {
+    one(l, Op::Adopt(p, q))
+}
 
 /// A ledger in which request 0 has computed `prompt` in the pages 0, 1, ...
 fn prefilled(prompt: &[u32]) -> Ledger {
@@ -94,7 +108,7 @@ fn finished_entries_are_reused_and_hold_no_memory() {
     assert!(!readmit(&mut l, 0, &[7]), "still live");
     assert!(finish(&mut l, 0));
     assert!(l.reqs()[0].toks.is_empty() && l.reqs()[0].table.is_empty());
-    assert!(!grow(&mut l, 0, 1) && !commit(&mut l, 0, 1) && !fill1(&mut l, &mut Vec::new(), 0));
+    assert!(!grow(&mut l, 0, 1) && !commit(&mut l, 0, 1) && !one(&mut l, Op::Fill(0, 1)));
     assert!(readmit(&mut l, 0, &[1, 2, 3, 4, 5]));
     assert_eq!(l.reqs().len(), 1);
     assert!(attach(&mut l, 0, 0), "the finished request's page is still cached");
@@ -121,7 +135,7 @@ fn numbers_out_of_range_are_refused() {
     assert!(!grow(&mut l, r, 2) && !grow(&mut l, r + 1, 0));
     assert!(!attach(&mut l, r, 2) && !attach(&mut l, r + 1, 0));
     assert!(!adopt(&mut l, 0, 2) && !adopt(&mut l, 2, 0));
-    assert!(!fill1(&mut l, &mut Vec::new(), r + 1) && !commit(&mut l, r + 1, 0));
+    assert!(!one(&mut l, Op::Fill(r + 1, 1)) && !commit(&mut l, r + 1, 0));
     assert!(!unpin(&mut l, r + 1) && !finish(&mut l, r + 1));
     assert!(!step(&mut l, &mut Vec::new(), &[Op::Fill(r, 1)]), "no page yet");
 }

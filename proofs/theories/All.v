@@ -1,0 +1,19 @@
+(** The root: what is not reached from here is not part of the proof, and [check.sh] rejects it. *)
+From Sametree Require Import Spec Main Necessity Async.
+
+Print Assumptions equals_reference.
+Print Assumptions deterministic.
+Print Assumptions never_retracted.
+Print Assumptions order_free.
+Print Assumptions never_panics.
+Print Assumptions layered_engine.
+Print Assumptions Core.step_sound.
+Print Assumptions Core.any_order.
+Print Assumptions Core.per_request_ascending_admissible.
+Print Assumptions Pages.step_refines.
+Print Assumptions symbolic_check_sound.
+Print Assumptions distinct_writes_needed.
+Print Assumptions reads_needed.
+Print Assumptions post_ledger_needed.
+Print Assumptions commit_gate_needed.
+Print Assumptions ownership_not_needed.

@@ -1,0 +1,355 @@
+(** Within size bounds, the translated functions never panic in reachable states. *)
+From Coq Require Import List Arith NArith Lia Bool.
+Import ListNotations.
+From Sametree Require Import Reference Core Prims LedgerTypes LedgerFns Pages FnsOk Spec.
+
+Lemma fits_mono b n m : fits b m = true -> n <= m -> fits b n = true.
+Proof. unfold fits. rewrite !N.ltb_lt. lia. Qed.
+Lemma add_total b n m : fits b (n + m) = true -> add_u b n m = Some (n + m).
+Proof. unfold add_u. intros ->. reflexivity. Qed.
+Lemma mul_total b n m : fits b (n * m) = true -> mul_u b n m = Some (n * m).
+Proof. unfold mul_u. intros ->. reflexivity. Qed.
+Lemma sub_total b n m : m <= n -> sub_u b n m = Some (n - m).
+Proof. unfold sub_u. intros H. rewrite (proj2 (Nat.leb_le _ _) H). reflexivity. Qed.
+Lemma put_total {A} (l : list A) i v x : nth_error l i = Some x -> put l i v = Some (set_nth l i v).
+Proof.
+  intros H. unfold put. assert (i < length l) by (apply nth_error_Some; congruence).
+  destruct (Nat.ltb_spec i (length l)); [reflexivity|lia].
+Qed.
+Lemma get_total {A} (l : list A) i : i < length l -> exists x, nth_error l i = Some x.
+Proof. intros H. destruct (nth_error l i) eqn:E; [eauto|]. apply nth_error_None in E. lia. Qed.
+
+(** a loop whose body is total while an invariant holds is total and keeps it *)
+Lemma for_range_total {S} (I : nat -> S -> Prop) f a b s : a <= b ->
+  (forall i x, a <= i < b -> I i x -> exists y, f i x = Some y /\ I (i + 1) y) ->
+  I a s -> exists y, for_range a b s f = Some y /\ I b y.
+Proof.
+  intros Le Step Ia. unfold for_range.
+  enough (G : forall n i x, i + n = b -> a <= i -> I i x -> exists y, for_n n i f x = Some y /\ I b y) by (apply G; auto; lia).
+  induction n as [|n IH]; intros i x E La Ix; simpl.
+  - exists x. split; [reflexivity|]. rewrite Nat.add_0_r in E. subst i. exact Ix.
+  - destruct (Step i x ltac:(lia) Ix) as (y & -> & Iy). cbn [bind]. apply IH; [lia|lia|exact Iy].
+Qed.
+
+Section NoPanic.
+Variable P : nat.
+Hypothesis Ppos : 0 < P.
+Notation page_at l p := (nth_error (Ledger_pages l) p).
+Notation req_at l r := (nth_error (Ledger_reqs l) r).
+
+(** the bounds of [Spec.within], and the one that [create] has checked *)
+Record Bound (n : nat) (l : Ledger) : Prop := {
+  B_within : within P n l;
+  B_pages : fits 64 (P * length (Ledger_pages l)) = true }.
+Lemma B_toks n l : Bound n l -> forall r q, req_at l r = Some q -> fits 64 (length (Req_toks q) + P + P) = true.
+Proof. intros [(_ & _ & T) _]. exact T. Qed.
+Lemma B_next n l m : Bound n l -> m <= n -> fits 64 (Ledger_next l + m) = true.
+Proof. intros [(_ & N & _) _] Le. eapply fits_mono; [exact N|lia]. Qed.
+
+(** a request has a page at most once: the page's parent says at which depth *)
+Lemma table_nodup D l r q : PInv P D l -> req_at l r = Some q -> NoDup (Req_table q).
+Proof.
+  intros I Hq. apply NoDup_nth_error. intros i j Li E.
+  destruct (nth_error (Req_table q) i) as [p|] eqn:Ei; [|apply nth_error_None in Ei; lia].
+  destruct (I_req _ _ _ I _ _ _ _ Hq Ei) as (pg1 & s1 & H1 & L1 & _).
+  destruct (I_req _ _ _ I _ _ _ _ Hq (eq_sym E)) as (pg2 & s2 & H2 & L2 & _).
+  rewrite H1 in H2. injection H2 as <-. rewrite L1 in L2. apply Nat.mul_cancel_r in L2; [exact L2|lia].
+Qed.
+Lemma count_le_1 (t : list nat) p : NoDup t -> count_occ Nat.eq_dec t p <= 1.
+Proof. intros N. apply (NoDup_count_occ Nat.eq_dec). exact N. Qed.
+Lemma pins_le_reqs D l p : PInv P D l -> pins l p <= length (Ledger_reqs l).
+Proof.
+  intros I. unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r q; apply (table_nodup D); exact I).
+  revert N. generalize (Ledger_reqs l). clear. induction l as [|q rs IH]; intros N; [simpl; lia|]. simpl. rewrite count_occ_app.
+  pose proof (count_le_1 _ p (N 0 q eq_refl)). specialize (IH (fun r => N (S r))). lia.
+Qed.
+(** a page that can be attached is not yet in the request's table *)
+Lemma pins_lt_reqs D l r q p pg : PInv P D l -> req_at l r = Some q -> page_at l p = Some pg ->
+  length (D (Page_parent pg)) = length (Req_table q) * P -> Page_pins pg + 1 <= length (Ledger_reqs l).
+Proof.
+  intros I Hq Hp Ln. rewrite (I_pins _ _ _ I _ _ Hp).
+  assert (Z : count_occ Nat.eq_dec (Req_table q) p = 0).
+  { apply count_occ_not_In. intros K. apply In_nth_error in K as [k K]. destruct (I_req _ _ _ I _ _ _ _ Hq K) as (pg' & suf & Hp' & Lk & _).
+    rewrite Hp in Hp'. injection Hp' as <-. rewrite Ln in Lk. apply Nat.mul_cancel_r in Lk; [|lia].
+    assert (k < length (Req_table q)) by (apply nth_error_Some; congruence). lia. }
+  unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r0 q0; apply (table_nodup D); exact I).
+  revert r Hq N. generalize (Ledger_reqs l). clear - Z. induction l as [|x rs IH]; intros [|r] Hq N; try discriminate; simpl; rewrite count_occ_app.
+  - injection Hq as ->. rewrite Z. simpl. clear - N. enough (G : count_occ Nat.eq_dec (flat_map Req_table rs) p <= length rs) by lia.
+    assert (N' : forall r q, nth_error rs r = Some q -> NoDup (Req_table q)) by (intros r; exact (N (S r))). clear N.
+    induction rs as [|y rs IH]; [simpl; lia|]. simpl. rewrite count_occ_app. pose proof (count_le_1 _ p (N' 0 y eq_refl)).
+    specialize (IH (fun r => N' (S r))). lia.
+  - specialize (IH r Hq (fun r => N (S r))). pose proof (count_le_1 _ p (N 0 x eq_refl)). lia.
+Qed.
+
+Lemma table_cases (t : list nat) : t = [] \/ exists t0 p, t = t0 ++ [p].
+Proof. destruct t as [|x t _] using rev_ind; [auto|right; eauto]. Qed.
+
+Section At.
+Variables (D : nat -> list nat) (n : nat) (l : Ledger) (r : nat) (q : Req).
+Hypothesis I : PInv P D l.
+Hypothesis Bd : Bound n l.
+Hypothesis Hq : req_at l r = Some q.
+
+Lemma kv_total : exists kv, kv_len l r = Some kv /\ kv <= length (Req_toks q) /\ length (Req_table q) * P <= length (Req_toks q) + P /\
+  exists c, tail_cid l r = Some c.
+Proof.
+  unfold kv_len, tail_cid, get. rewrite Hq. cbn [bind]. cbv zeta.
+  destruct (table_cases (Req_table q)) as [->|(t0 & p & T)]; [simpl; eauto 6 using Nat.le_0_l|].
+  destruct (I_req _ _ _ I r q (length t0) p Hq) as (pg & suf & Hp & Ln & E & _).
+  { rewrite T, nth_error_app2, Nat.sub_diag by lia. reflexivity. }
+  assert (Le : length t0 * P + length (Page_toks pg) <= length (Req_toks q)) by (rewrite E, !app_length, Ln; lia).
+  rewrite T, app_length. cbn [length]. destruct (Nat.eqb_spec (length t0 + 1) 0); [lia|].
+  rewrite sub_total by lia. cbn [bind]. replace (length t0 + 1 - 1) with (length t0) by lia.
+  rewrite nth_error_app2, Nat.sub_diag by lia. cbn [bind nth_error]. rewrite Hp, (I_psize _ _ _ I). cbn [bind].
+  pose proof (B_toks _ _ Bd _ _ Hq) as F.
+  rewrite mul_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+  rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind]. eexists. split; [reflexivity|]. split; [exact Le|]. split; [nia|eauto].
+Qed.
+
+Lemma aligned_total : exists b, aligned l r = Some b.
+Proof.
+  destruct kv_total as (kv & K & _ & Le & _). unfold aligned, get. rewrite K, Hq. cbn [bind]. cbv zeta.
+  rewrite (I_psize _ _ _ I), mul_total; [eexists; reflexivity|]. eapply fits_mono; [exact (B_toks _ _ Bd _ _ Hq)|lia].
+Qed.
+End At.
+
+Ltac nextif := match goal with |- exists _ _, (if ?b then Some (_, _) else _) = _ => destruct b eqn:?; [eexists _, _; reflexivity|] end.
+
+Theorem grow_total D n l r p : PInv P D l -> Bound n l -> exists l' b, grow l r p = Some (l', b).
+Proof.
+  intros I Bd. unfold grow. cbv zeta. nextif. prim.
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. destruct (get_total (Ledger_pages l) p) as [pg Hp]; [assumption|].
+  destruct (kv_total D n l r q I Bd Hq) as (kv & K & _ & _ & c & Tc). destruct (aligned_total D n l r q I Bd Hq) as [a A].
+  unfold get. rewrite Hq, A, Hp, Tc. cbn [bind]. destruct (negb (Req_live q)); cbn [bind].
+  - eexists _, _; reflexivity.
+  - nextif. nextif. rewrite (put_total _ _ _ _ Hp). cbn [bind]. simpl. rewrite Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+Theorem fill1_total D n l rows r : PInv P D l -> Bound n l -> 1 <= n -> exists l' rows' b, fill1 l rows r = Some (l', rows', b).
+Proof.
+  intros I Bd Ln. unfold fill1. destruct (Nat.leb_spec (length (Ledger_reqs l)) r); [eauto|].
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|].
+  destruct (kv_total D n l r q I Bd Hq) as (kv & K & Kle & Tl & _). pose proof (B_toks _ _ Bd _ _ Hq) as F. pose proof (I_psize _ _ _ I) as Ps.
+  unfold get at 1. rewrite Hq. cbn [bind]. destruct (negb (Req_live q)); [eauto|]. rewrite K. cbn [bind]. cbv zeta. unfold get. rewrite Hq. cbn [bind].
+  rewrite Ps, (mul_total 64 (length (Req_table q)) P) by (eapply fits_mono; [exact F|lia]). cbn [bind].
+  destruct (Nat.leb_spec (length (Req_toks q)) kv); cbn [bind]; [eauto|].
+  destruct (Nat.leb_spec (length (Req_table q) * P) kv); [eauto|].
+  destruct (table_cases (Req_table q)) as [T|(t0 & p & T)]; [rewrite T in *; simpl in *; lia|].
+  destruct (I_req _ _ _ I r q (length t0) p Hq) as (pg & suf & Hp & _).
+  { rewrite T, nth_error_app2, Nat.sub_diag by lia. reflexivity. }
+  rewrite T, app_length. cbn [length]. rewrite sub_total by lia. cbn [bind]. replace (length t0 + 1 - 1) with (length t0) by lia.
+  rewrite nth_error_app2, Nat.sub_diag by lia. cbn [bind nth_error].
+  destruct (get_total (Req_toks q) kv) as [t Ht]; [assumption|]. rewrite Ht. cbn [bind].
+  assert (Lp : p < length (Ledger_pages l)) by (apply nth_error_Some; congruence).
+  destruct (I_page _ _ _ I _ _ Hp) as (_ & Lt & _).
+  pose proof (B_pages _ _ Bd) as Fp.
+  rewrite mul_total by (eapply fits_mono; [exact Fp|nia]). cbn [bind]. rewrite Hp. cbn [bind].
+  rewrite add_total by (eapply fits_mono; [exact Fp|nia]). cbn [bind].
+  rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+  rewrite (put_total _ _ _ _ Hp). cbn [bind]. simpl Ledger_pages.
+  assert (G : forall v, nth_error (set_nth (Ledger_pages l) p v) p = Some v) by (intros v; rewrite (nth_set_nth _ _ _ _ _ Hp), Nat.eqb_refl; reflexivity).
+  rewrite !G. cbn [bind]. destruct (Nat.eqb _ _); cbn [bind]; [|eauto].
+  rewrite (put_total _ _ _ _ (G _)). cbn [bind]. simpl. rewrite add_total by exact (B_next _ _ _ Bd Ln). cbn [bind]. eauto.
+Qed.
+
+Lemma for_total {S} f : forall n a (s : S), (forall i s, a <= i < a + n -> exists s', f i s = Some s') -> exists s', for_n n a f s = Some s'.
+Proof.
+  induction n as [|n IH]; intros a s H; [simpl; eauto|]. simpl. destruct (H a s ltac:(lia)) as [s1 ->]. cbn [bind]. apply IH. intros i x Hi. apply H. lia.
+Qed.
+
+Theorem attach_total D n l r p : PInv P D l -> Bound n l -> exists l' b, attach l r p = Some (l', b).
+Proof.
+  intros I Bd. unfold attach. cbv zeta. nextif. prim.
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. destruct (get_total (Ledger_pages l) p) as [pg Hp]; [assumption|].
+  destruct (kv_total D n l r q I Bd Hq) as (kv & K & _ & Tl & c & Tc). destruct (aligned_total D n l r q I Bd Hq) as [a A].
+  pose proof (B_toks _ _ Bd _ _ Hq) as F. pose proof (I_psize _ _ _ I) as Ps.
+  assert (Hlen : length (Req_table q) * P + P <= length (Req_toks q) + P + P) by lia.
+  unfold get. rewrite Hq, A, Hp, Tc, Ps. cbn [bind]. destruct (negb (Req_live q)); cbn [bind]; [eexists _, _; reflexivity|].
+  nextif. nextif. nextif. rewrite mul_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+  rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+  destruct (Nat.ltb_spec (length (Req_toks q)) (length (Req_table q) * P + P)); [eexists _, _; reflexivity|].
+  match goal with |- context [for_range 0 P true ?f] => destruct (for_total f (P - 0) 0 true) as [same Sm] end.
+  { intros i s Hi. prim. destruct (get_total (Page_toks pg) i) as [x ->]; [lia|]. cbn [bind].
+    rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+    destruct (get_total (Req_toks q) (length (Req_table q) * P + i)) as [y ->]; [lia|]. cbn [bind]. destruct (negb _); eexists; reflexivity. }
+  unfold for_range. rewrite Sm. cbn [bind]. nextif.
+  assert (Fp : fits 32 (Page_pins pg + 1) = true).
+  { prim. destruct Bd as [(Fr & _) _]. eapply fits_mono; [exact Fr|]. apply (pins_lt_reqs D l r q p pg I Hq Hp).
+    match goal with E : Page_parent pg = c |- _ => rewrite E end.
+    assert (Tf : tail_full P l q c) by (rewrite <- Ps; apply (tail_ok l r q c); [rewrite A; f_equal; assumption|exact Tc|exact Hq]).
+    exact (proj1 (proj2 (tail_full_den P Ppos D l r q c I Hq Tf))). }
+  rewrite add_total by exact Fp. cbn [bind]. rewrite (put_total _ _ _ _ Hp). cbn [bind].
+  simpl. rewrite Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+Theorem adopt_total D n l p p2 : PInv P D l -> Bound n l -> exists l' b, adopt l p p2 = Some (l', b).
+Proof.
+  intros I Bd. unfold adopt. cbv zeta. nextif. prim.
+  destruct (get_total (Ledger_pages l) p) as [pg Hp]; [assumption|]. destruct (get_total (Ledger_pages l) p2) as [pg2 Hp2]; [assumption|].
+  unfold get. rewrite Hp, Hp2. cbn [bind].
+  destruct (Nat.eqb_spec (length (Page_toks pg)) (Ledger_psize l)) as [F1|]; cbn [negb bind]; [|eexists _, _; reflexivity].
+  destruct (Nat.eqb_spec (length (Page_toks pg2)) (Ledger_psize l)) as [F2|]; cbn [negb bind]; [|eexists _, _; reflexivity].
+  nextif.
+  match goal with |- context [for_range 0 ?m true ?f] => destruct (for_range_total (fun _ (_ : bool) => True) f 0 m true) as (same & Sm & _); [lia| |exact Logic.I|] end.
+  { intros i b Hi _. destruct (get_total (Page_toks pg) i) as [x ->]; [lia|]. cbn [bind].
+    destruct (get_total (Page_toks pg2) i) as [y ->]; [lia|]. cbn [bind]. destruct (Nat.eqb x y); (eexists; split; [reflexivity|exact Logic.I]). }
+  rewrite Sm. cbn [bind]. nextif. rewrite (put_total _ _ _ _ Hp). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+(* ------------------------------------------------------------------ *)
+(** * Whole steps *)
+
+(** a ledger on which [n] more rows can be filled without a panic *)
+Definition Ready (n : nat) (l : Ledger) : Prop := exists D, PInv P D l /\ Bound n l.
+
+Lemma micros_bounds l l' R : Pages.micros P l l' R ->
+  Ledger_next l' <= Ledger_next l + length R /\ length (Ledger_pages l') = length (Ledger_pages l) /\
+  length (Ledger_reqs l') = length (Ledger_reqs l).
+Proof.
+  induction 1 as [|l1 R l2 R2 M (A & B & C) Mi]; [simpl; auto with arith|]. rewrite <- B, <- C, app_length.
+  destruct Mi; simpl; unfold upd_page, upd_req, fill_next; simpl; rewrite ?set_nth_length; repeat split; auto; try lia.
+  destruct (Nat.eqb _ _); lia.
+Qed.
+
+Lemma ready_micros n l l' R : Ready (length R + n) l -> Pages.micros P l l' R -> Ready n l'.
+Proof.
+  intros (D & I & [(W1 & W2 & W3) Bp]) M. destruct (micros_bounds _ _ _ M) as (Nx & Lp & Lr).
+  destruct (step_refines P Ppos D (abs P D l) l l' R I (fun s h E => E) M) as (D' & I' & _).
+  exists D'. split; [exact I'|]. constructor; [|rewrite Lp; exact Bp]. split; [rewrite Lr; exact W1|]. split.
+  - eapply fits_mono; [exact W2|lia].
+  - intros r q Hq. pose proof (micros_reqs _ _ _ _ M r) as X. destruct (req_at l r) as [q0|] eqn:H0; [|congruence].
+    destruct X as (q' & more & A & B & C & E). rewrite Hq in A. injection A as <-. rewrite C. exact (W3 r q0 H0).
+Qed.
+
+Lemma ready_less n m l : Ready m l -> n <= m -> Ready n l.
+Proof.
+  intros (D & I & [(W1 & W2 & W3) Bp]) Le. exists D. split; [exact I|]. constructor; [|exact Bp].
+  split; [exact W1|]. split; [|exact W3]. eapply fits_mono; [exact W2|lia].
+Qed.
+
+Lemma ready_psize n l : Ready n l -> Ledger_psize l = P.
+Proof. intros (D & I & _). exact (I_psize _ _ _ I). Qed.
+
+Theorem fill_total n m l rows r : Ready (n + m) l -> exists l' rows' b, fill l rows r n = Some (l', rows', b) /\ Ready m l'.
+Proof.
+  intros Rd. unfold fill. cbv zeta.
+  match goal with |- context [for_range 0 n ?s ?f] =>
+    destruct (for_range_total (fun i (x : Ledger * list Launch * bool) => Ready ((n - i) + m) (fst (fst x))) f 0 n s) as ([[l1 r1] b1] & E & R1);
+    [lia| |simpl; rewrite Nat.sub_0_r; exact Rd|] end.
+  - intros i [[l1 rows1] ok1] Hi R1. cbn [fst] in R1. destruct ok1; cbn [bind].
+    + pose proof (ready_psize _ _ R1) as Ps. destruct R1 as (D & I & Bd).
+      destruct (fill1_total D _ l1 rows1 r I Bd ltac:(lia)) as (l2 & rows2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
+      destruct b.
+      * apply fill1_ok in F as (g & _ & M & _); [|lia]. rewrite Ps in M. apply (ready_micros _ l1 l2 [row_of l2 g]).
+        -- simpl. replace (Datatypes.S (n - (i + 1) + m)) with (n - i + m) by lia. exists D. auto.
+        -- change [row_of l2 g] with ([] ++ [row_of l2 g]). eapply Ms_snoc; [apply Ms_nil|exact M].
+      * apply fill1_false in F as [-> _]. apply (ready_less _ (n - i + m)); [exists D; auto|lia].
+    + eexists. split; [reflexivity|]. cbn [fst]. apply (ready_less _ (n - i + m)); [exact R1|lia].
+  - rewrite E. cbn [bind]. eexists _, _, _. split; [reflexivity|]. cbn [fst] in R1. rewrite Nat.sub_diag in R1. exact R1.
+Qed.
+
+Lemma ready_micro m l l' : Ready m l -> Pages.micro P l l' [] -> Ready m l'.
+Proof. intros Rd M. apply (ready_micros m l l' []); [exact Rd|]. change (@nil (row nat)) with (@nil (row nat) ++ []). eapply Ms_snoc; [apply Ms_nil|exact M]. Qed.
+
+Lemma asked_cons (ops : list Op) i o : nth_error ops i = Some o -> rows_asked (skipn i ops) = rows_asked [o] + rows_asked (skipn (i + 1) ops).
+Proof.
+  revert i. induction ops as [|x ops IH]; intros [|i] H; try discriminate.
+  - injection H as ->. simpl. destruct o; simpl; lia.
+  - simpl. apply IH. exact H.
+Qed.
+
+Theorem step_total l rows ops : Ready (rows_asked ops) l -> exists l' rows' b, step l rows ops = Some (l', rows', b) /\ Ready 0 l'.
+Proof.
+  intros Rd. unfold step. cbv zeta.
+  match goal with |- context [for_range 0 (length ops) ?s ?f] =>
+    destruct (for_range_total (fun i (x : Ledger * list Launch * bool) => Ready (rows_asked (skipn i ops)) (fst (fst x))) f 0 (length ops) s)
+      as ([[l1 r1] b1] & E & R1); [lia| |exact Rd|] end.
+  - intros i [[l1 rows1] ok1] Hi R1. cbn [fst] in R1. destruct (get_total ops i) as [o Ho]; [lia|]. rewrite (asked_cons _ _ _ Ho) in R1.
+    destruct ok1; cbn [bind].
+    + unfold get. rewrite Ho. cbn [bind]. pose proof (ready_psize _ _ R1) as Ps. destruct o as [r p|r p|r n|p q]; cbn [rows_asked fold_right Nat.add] in R1.
+      * destruct R1 as (D & I & Bd). destruct (attach_total D _ l1 r p I Bd) as (l2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
+        destruct b; [apply attach_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply attach_false in F as ->; exists D; auto].
+      * destruct R1 as (D & I & Bd). destruct (grow_total D _ l1 r p I Bd) as (l2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
+        destruct b; [apply grow_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply grow_false in F as ->; exists D; auto].
+      * rewrite Nat.add_0_r in R1. destruct (fill_total n _ l1 rows1 r R1) as (l2 & rows2 & b & F & R2). rewrite F. cbn [bind]. eexists. split; [reflexivity|exact R2].
+      * destruct R1 as (D & I & Bd). destruct (adopt_total D _ l1 p q I Bd) as (l2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
+        destruct b; [apply adopt_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply adopt_false in F as ->; exists D; auto].
+    + eexists. split; [reflexivity|]. cbn [fst]. eapply ready_less; [exact R1|lia].
+  - rewrite E. cbn [bind]. eexists _, _, _. split; [reflexivity|]. cbn [fst] in R1. rewrite skipn_all in R1. exact R1.
+Qed.
+
+(* ------------------------------------------------------------------ *)
+(** * Between steps *)
+
+Theorem commit_total n l r t : Ready n l -> exists l' b, commit l r t = Some (l', b).
+Proof.
+  intros (D & I & Bd). unfold commit. cbv zeta. nextif. prim.
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|].
+  destruct (kv_total D n l r q I Bd Hq) as (kv & K & _). rewrite K. unfold get. rewrite Hq. cbn [bind].
+  destruct (negb (Req_live q)); cbn [bind]; [eexists _, _; reflexivity|]. nextif.
+  rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+Lemma firstn_S {A} (t : list A) i x : nth_error t i = Some x -> firstn (i + 1) t = firstn i t ++ [x].
+Proof.
+  revert i. induction t as [|a t IH]; intros [|i] H; simpl in *; try discriminate; [congruence|]. rewrite (IH i H). reflexivity.
+Qed.
+
+Theorem unpin_total D l r : PInv P D l -> exists l' b, unpin l r = Some (l', b) /\
+  (r < length (Ledger_reqs l) -> exists q, nth_error (Ledger_reqs l') r = Some q).
+Proof.
+  intros I. unfold unpin. destruct (Nat.leb_spec (length (Ledger_reqs l)) r) as [Out|In]; [eexists _, _; split; [reflexivity|lia]|].
+  destruct (get_total (Ledger_reqs l) r In) as [q Hq]. unfold get at 1. rewrite Hq. cbn [bind].
+  match goal with |- context [for_range 0 ?m l ?f] =>
+    destruct (for_range_total (fun i x => Ledger_reqs x = Ledger_reqs l /\
+      forall p, page_at x p = option_map (fun pg => set_Page_pins pg (Page_pins pg - count_occ Nat.eq_dec (firstn i (Req_table q)) p)) (page_at l p))
+      f 0 m l) as (l1 & E & (R1 & _)); [lia| | |] end.
+  - intros i x Hi (Rx & Px). unfold get. rewrite Rx, Hq. cbn [bind]. destruct (get_total (Req_table q) i) as [p Hp]; [lia|]. rewrite Hp. cbn [bind]. cbv zeta.
+    destruct (I_req _ _ _ I _ _ _ _ Hq Hp) as (pg & suf & Hpg & _). pose proof (Px p) as Xp. rewrite Hpg in Xp. cbn [option_map] in Xp. rewrite Xp. cbn [bind].
+    assert (Ge : count_occ Nat.eq_dec (Req_table q) p <= Page_pins pg) by (rewrite (I_pins _ _ _ I _ _ Hpg); apply (pins_ge P Ppos l r); exact Hq).
+    assert (Cnt : count_occ Nat.eq_dec (firstn i (Req_table q)) p + 1 <= count_occ Nat.eq_dec (Req_table q) p).
+    { rewrite <- (firstn_skipn (i + 1) (Req_table q)) at 2. rewrite count_occ_app, (firstn_S _ _ _ Hp), count_occ_app. simpl.
+      destruct (Nat.eq_dec p p); [lia|congruence]. }
+    rewrite sub_total by (simpl; lia). cbn [bind]. rewrite (put_total _ _ _ _ Xp). cbn [bind]. eexists. split; [reflexivity|].
+    simpl. split; [exact Rx|]. intros p'. rewrite (nth_set_nth _ _ _ _ _ Xp), (firstn_S _ _ _ Hp), count_occ_app. simpl.
+    destruct (Nat.eqb_spec p' p) as [->|Ne].
+    + rewrite Hpg. simpl. destruct (Nat.eq_dec p p); [|congruence]. unfold set_Page_pins. simpl. do 2 f_equal. lia.
+    + rewrite Px. destruct (Nat.eq_dec p p'); [congruence|]. rewrite Nat.add_0_r. reflexivity.
+  - split; [reflexivity|]. intros p. simpl. destruct (page_at l p) as [pg|]; [|reflexivity]. simpl. rewrite Nat.sub_0_r. destruct pg; reflexivity.
+  - rewrite E. cbn [bind]. unfold get. rewrite R1, Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _. split; [reflexivity|].
+    intros _. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. eauto.
+Qed.
+
+Theorem finish_total D l r : PInv P D l -> exists l' b, finish l r = Some (l', b).
+Proof.
+  intros I. destruct (unpin_total D l r I) as (l1 & b & E & Q). unfold finish. rewrite E. cbn [bind]. cbv zeta.
+  destruct b; cbn [bind]; [|eexists _, _; reflexivity].
+  assert (In : r < length (Ledger_reqs l)).
+  { unfold unpin in E. destruct (Nat.leb_spec (length (Ledger_reqs l)) r); [congruence|assumption]. }
+  destruct (Q In) as [q Hq]. unfold get. rewrite Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. simpl.
+  assert (Hq2 : nth_error (set_nth (Ledger_reqs l1) r (set_Req_live q false)) r = Some (set_Req_live q false)).
+  { rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. reflexivity. }
+  rewrite Hq2. cbn [bind]. rewrite (put_total _ _ _ _ Hq2). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+Theorem reset_total l : exists l', reset l = Some l'.
+Proof.
+  unfold reset.
+  match goal with |- context [for_range 0 ?m l ?f] =>
+    destruct (for_range_total (fun _ x => length (Ledger_reqs x) = length (Ledger_reqs l)) f 0 m l) as (l1 & E & _); [lia| |reflexivity|] end.
+  { intros i x Hi Lx. destruct (get_total (Ledger_reqs x) i) as [q Hq]; [lia|]. unfold get. rewrite Hq. cbn [bind].
+    rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists. split; [reflexivity|]. simpl. rewrite set_nth_length. exact Lx. }
+  rewrite E. cbn [bind].
+  match goal with |- context [for_range 0 ?m l1 ?f] =>
+    destruct (for_range_total (fun _ x => length (Ledger_pages x) = length (Ledger_pages l1)) f 0 m l1) as (l2 & E2 & _); [lia| |reflexivity|] end.
+  { intros i x Hi Lx. destruct (get_total (Ledger_pages x) i) as [pg Hp]; [lia|].
+    rewrite (put_total _ _ _ _ Hp). cbn [bind]. eexists. split; [reflexivity|]. simpl. rewrite set_nth_length. exact Lx. }
+  rewrite E2. cbn [bind]. eauto.
+Qed.
+
+Theorem readmit_total l r p : exists l' b, readmit l r p = Some (l', b).
+Proof.
+  unfold readmit. cbv zeta. nextif. prim. destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. unfold get. rewrite Hq. cbn [bind].
+  nextif. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+End NoPanic.

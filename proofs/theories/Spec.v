@@ -1,0 +1,130 @@
+(** What is proved, to be read in ten minutes.  [Reference.v] (the cold reference) comes first; then this file; the text of
+    the ledger is [proofs/ledger/src/proved.rs], its translation [LedgerFns.v], the meaning of the translation [Prims.v].
+    The theorems that inhabit the statements at the end are in [Main.v].
+
+    The machine below is an inference server as seen by its clients: a memory of KV cells with arbitrary initial contents,
+    the ledger (every change to it is a call of a translated Rust function), and what each request has received.  The
+    scheduler is absent: any event may happen at any time, with any plan. *)
+From Coq Require Import List Arith NArith.
+Import ListNotations.
+From Sametree Require Import Prims Reference LedgerTypes LedgerFns.
+
+Section Spec.
+Variables cell logits params : Type.
+Variable row_fn : nat -> nat -> list cell -> cell * logits.    (* the kernels; see Reference.v *)
+Variable sample : params -> nat -> logits -> nat.
+Variable P : nat.                                              (* tokens per page *)
+Notation rq := (rq nat logits params).
+Notation Rq := (Rq nat logits params).
+
+(** * What kernels do with the launch records of an accepted step *)
+
+Definition table_of (l : Ledger) (r : nat) : list nat :=
+  match nth_error (Ledger_reqs l) r with Some q => Req_table q | None => [] end.
+(** the slot of position [i], by the block table *)
+Definition slot_at (l : Ledger) (r i : nat) : nat :=
+  nth (i / Ledger_psize l) (table_of l r) 0 * Ledger_psize l + i mod Ledger_psize l.
+Definition launch_reads (l : Ledger) (g : Launch) : list nat :=
+  map (slot_at l (Launch_req g)) (seq 0 (Launch_pos g)).
+(** what row [g] computes when memory is [m] *)
+Definition launch_out (l : Ledger) (m : nat -> cell) (g : Launch) : cell * logits :=
+  row_fn (Launch_tok g) (Launch_pos g) (map m (launch_reads l g)).
+(** All rows of a step run at once, in no order: memory [m'] afterwards is any solution of the step's equations.  That
+    the engine's way of running it (layer by layer, first all writes, then all reads) is one is [layered_engine]. *)
+Definition runs (l : Ledger) (gs : list Launch) (m m' : nat -> cell) : Prop :=
+  (forall g, In g gs -> m' (Launch_slot g) = fst (launch_out l m' g)) /\
+  (forall s, ~ In s (map Launch_slot gs) -> m' s = m s).
+
+(** * What the runner does with the logits: for each row, in order, it takes the sampled token or drops it *)
+
+Definition received (q : rq) (t : nat) (lg : logits) : rq :=
+  Rq (prompt _ _ _ q) (prm _ _ _ q) (gen _ _ _ q ++ [(t, lg)]) (live _ _ _ q).
+
+Inductive sampled (l1 : Ledger) (m' : nat -> cell) :
+  Ledger -> (nat -> option rq) -> list Launch -> Ledger -> (nat -> option rq) -> Prop :=
+| sampled_none l Q : sampled l1 m' l Q [] l Q
+| sampled_drop l Q g gs l' Q' : sampled l1 m' l Q gs l' Q' -> sampled l1 m' l Q (g :: gs) l' Q'
+| sampled_take l Q g gs q lg t l2 l' Q' :
+    Launch_sample g = true -> Q (Launch_req g) = Some q ->
+    lg = snd (launch_out l1 m' g) -> t = sample (prm _ _ _ q) (Launch_pos g + 1) lg ->
+    commit l (Launch_req g) t = Some (l2, true) ->
+    sampled l1 m' l2 (upd Q (Launch_req g) (Some (received q t lg))) gs l' Q' ->
+    sampled l1 m' l Q (g :: gs) l' Q'.
+
+(** * The machine *)
+
+Record machine := Ma { x_mem : nat -> cell; x_led : Ledger;
+  x_rq : nat -> option rq;      (* the request in each entry of the ledger *)
+  x_past : list rq }.           (* requests whose entry was given to another *)
+
+(** memory that no page claims *)
+Definition unclaimed (l : Ledger) (s : nat) : Prop :=
+  forall pg, nth_error (Ledger_pages l) (s / P) = Some pg -> length (Page_toks pg) <= s mod P.
+
+Inductive event (S : machine) : machine -> Prop :=
+| E_admit p prs l' r : admit (x_led S) p = Some (l', r) ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq p prs [] true))) (x_past S))
+| E_readmit r p prs l' q : readmit (x_led S) r p = Some (l', true) -> x_rq S r = Some q ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq p prs [] true))) (q :: x_past S))
+| E_step ops l1 gs m' l2 Q2 :                    (* any plan that the ledger accepts *)
+    step (x_led S) [] ops = Some (l1, gs, true) ->
+    runs l1 gs (x_mem S) m' -> sampled l1 m' l1 (x_rq S) gs l2 Q2 ->
+    event S (Ma m' l2 Q2 (x_past S))
+| E_refuse ops l1 gs l2 :                        (* any plan that it refuses *)
+    step (x_led S) [] ops = Some (l1, gs, false) -> reset l1 = Some l2 ->
+    event S (Ma (x_mem S) l2 (x_rq S) (x_past S))
+| E_reset l' : reset (x_led S) = Some l' ->
+    event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| E_scribble m' : (forall s, unclaimed (x_led S) s \/ m' s = x_mem S s) ->   (* padding rows, warm-up, anything *)
+    event S (Ma m' (x_led S) (x_rq S) (x_past S))
+| E_preempt r l' : unpin (x_led S) r = Some (l', true) ->
+    event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| E_finish r l' q : finish (x_led S) r = Some (l', true) -> x_rq S r = Some q ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq (prompt _ _ _ q) (prm _ _ _ q) (gen _ _ _ q) false))) (x_past S)).
+
+Inductive reachable : machine -> Prop :=
+| R_init m n l : create P n = Some l -> reachable (Ma m l (fun _ => None) [])
+| R_event S S' : reachable S -> event S S' -> reachable S'.
+
+(** every request that the server has ever had *)
+Definition served (S : machine) (q : rq) : Prop := (exists r, x_rq S r = Some q) \/ In q (x_past S).
+
+(** * The statements *)
+
+(** What a request has received, tokens and logits, is what the cold reference gives, as far as it goes. *)
+Definition equals_reference : Prop := forall S q, reachable S -> served S q ->
+  gen _ _ _ q = ref_gen _ _ _ _ row_fn sample (prm _ _ _ q) (prompt _ _ _ q) (length (gen _ _ _ q)).
+
+(** Two servers, two traces, two requests with equal prompts and parameters: one answer is a prefix of the other. *)
+Definition deterministic : Prop := forall S1 S2 q1 q2, reachable S1 -> reachable S2 -> served S1 q1 -> served S2 q2 ->
+  prompt _ _ _ q1 = prompt _ _ _ q2 -> prm _ _ _ q1 = prm _ _ _ q2 -> length (gen _ _ _ q1) <= length (gen _ _ _ q2) ->
+  gen _ _ _ q1 = firstn (length (gen _ _ _ q1)) (gen _ _ _ q2).
+
+(** What was received is never taken back. *)
+Definition never_retracted : Prop := forall S S' q, reachable S -> event S S' -> served S q ->
+  exists q' more, served S' q' /\ prompt _ _ _ q' = prompt _ _ _ q /\ prm _ _ _ q' = prm _ _ _ q /\
+                  gen _ _ _ q' = gen _ _ _ q ++ more.
+
+(** The order of an accepted step's rows is free: all solutions agree, on memory and on every row's output. *)
+Definition order_free : Prop := forall S ops l1 gs m1 m2, reachable S ->
+  step (x_led S) [] ops = Some (l1, gs, true) -> runs l1 gs (x_mem S) m1 -> runs l1 gs (x_mem S) m2 ->
+  (forall s, m1 s = m2 s) /\ (forall g, In g gs -> launch_out l1 m1 g = launch_out l1 m2 g).
+
+(** ** No panic *)
+
+Definition rows_asked (ops : list Op) : nat :=
+  fold_right (fun o n => match o with Op_Fill _ k => k + n | _ => n end) 0 ops.
+(** The bounds: fewer than 2^32 request entries; no history within two pages of 2^64 tokens; [n] more full pages can
+    still be numbered below 2^64.  The pool's size is checked once, by [create]. *)
+Definition within (n : nat) (l : Ledger) : Prop :=
+  fits 32 (length (Ledger_reqs l)) = true /\ fits 64 (Ledger_next l + n) = true /\
+  forall r q, nth_error (Ledger_reqs l) r = Some q -> fits 64 (length (Req_toks q) + P + P) = true.
+
+(** No function panics, whatever its arguments, on the ledger of a reachable machine within the bounds. *)
+Definition never_panics : Prop := forall S, reachable S -> let l := x_led S in
+  (forall p, admit l p <> None) /\ (forall r p, readmit l r p <> None) /\
+  (forall rows ops, within (rows_asked ops) l -> step l rows ops <> None) /\
+  (forall ops l1 gs b, step l [] ops = Some (l1, gs, b) -> reset l1 <> None) /\
+  (forall r t, within 0 l -> commit l r t <> None) /\
+  (forall r, unpin l r <> None) /\ (forall r, finish l r <> None) /\ reset l <> None.
+End Spec.
