@@ -67,6 +67,7 @@ pub struct StepRows {
 pub struct QkvParams<'a, B: Backend + ?Sized> {
     /// Query heads.
     pub q_heads: usize,
+    #[allow(clippy::type_complexity)]
     /// Weights [head_dim] and tree of the per-head norm of q and k (Qwen3), applied before RoPE.
     pub qk_norm: Option<(&'a B::Buffer<bf16>, &'a B::Buffer<bf16>, RmsNormTree)>,
     /// [positions, head_dim / 2] cosine table.

@@ -3,3 +3,4 @@
 //! [`backend::Backend`] is the one interface; `cpu` implements it on any machine.
 
 pub mod backend;
+pub mod cpu;

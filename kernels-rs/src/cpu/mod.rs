@@ -1,0 +1,229 @@
+//! The CPU backend: any machine, any number of threads, one set of bits.
+
+mod attention;
+mod chain;
+mod disjoint;
+mod kv;
+mod linear;
+mod norm;
+mod packed;
+mod pool;
+mod qkv;
+mod rows;
+mod sample;
+mod simd;
+#[cfg(test)]
+mod testing;
+
+use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
+use half::bf16;
+pub use kv::{KvPool, Step};
+pub use linear::LinearWeight;
+use pool::Pool;
+use reduction_tree::arithmetic::Arithmetic;
+use reduction_tree::operator::{AttentionTree, LinearTree, RmsNormTree};
+pub use simd::Simd;
+
+/// The CPU backend.
+pub struct Cpu {
+    cx: Context,
+}
+
+/// Host memory holding `T`s.
+pub struct Buffer<T>(Vec<T>);
+
+impl Cpu {
+    /// A backend with the fastest instruction set of this machine. `threads` of 0 means as many as the machine has; 1 means
+    /// the caller's own.
+    pub fn new(arithmetic: Arithmetic, threads: usize) -> Result<Self> {
+        Self::with_simd(arithmetic, threads, Simd::detect())
+    }
+
+    /// A backend with a chosen instruction set, such as one of [`Simd::available`].
+    pub fn with_simd(arithmetic: Arithmetic, threads: usize, simd: Simd) -> Result<Self> {
+        Ok(Self { cx: Context { simd, arithmetic, pool: Pool::new(threads)? } })
+    }
+
+    /// Number of worker threads.
+    pub fn threads(&self) -> usize {
+        self.cx.pool.threads()
+    }
+}
+
+impl Backend for Cpu {
+    type Buffer<T: Element> = Buffer<T>;
+    type Linear = LinearWeight;
+    type KvPool = KvPool;
+    type Step = Step;
+
+    fn name(&self) -> String {
+        format!("cpu-{}", self.cx.simd.name())
+    }
+
+    fn arithmetic(&self) -> Arithmetic {
+        self.cx.arithmetic
+    }
+
+    fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        try_zeroed("alloc", len).map(Buffer)
+    }
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<Buffer<T>> {
+        let mut buffer = try_zeroed("upload", host.len())?;
+        buffer.copy_from_slice(host);
+        Ok(Buffer(buffer))
+    }
+
+    fn download<T: Element>(&self, buffer: &Buffer<T>, len: usize) -> Result<Vec<T>> {
+        check_len("download", "buffer", &buffer.0[..], len, 1).map(<[T]>::to_vec)
+    }
+
+    fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
+        LinearWeight::new(&self.cx, tree, weight, bias)
+    }
+
+    fn kv_pool(&self, shape: KvShape) -> Result<KvPool> {
+        KvPool::new(shape)
+    }
+
+    fn kv_fill(&self, pool: &mut KvPool, value: bf16) -> Result<()> {
+        pool.fill(value);
+        Ok(())
+    }
+
+    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Step> {
+        Step::new(rows, shape)
+    }
+
+    fn embed(&self, table: &LinearWeight, step: &Step, out: &mut Buffer<bf16>) -> Result<()> {
+        table.embed(&self.cx, &step.rows.tokens, &mut out.0)
+    }
+
+    fn rmsnorm(
+        &self,
+        tree: RmsNormTree,
+        rows: usize,
+        x: &Buffer<bf16>,
+        weight: &Buffer<bf16>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        norm::rmsnorm(&self.cx, &tree, rows, &x.0, &weight.0, &mut out.0)
+    }
+
+    fn linear(
+        &self,
+        weight: &LinearWeight,
+        rows: usize,
+        x: &Buffer<bf16>,
+        residual: Option<&Buffer<bf16>>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        linear::linear(&self.cx, weight, rows, &x.0, residual.map(|r| &r.0[..]), &mut out.0)
+    }
+
+    fn linear_f32(&self, weight: &LinearWeight, rows: usize, x: &Buffer<bf16>, out: &mut Buffer<f32>) -> Result<()> {
+        linear::linear(&self.cx, weight, rows, &x.0, None, &mut out.0)
+    }
+
+    fn qkv(
+        &self,
+        params: &QkvParams<'_, Self>,
+        step: &Step,
+        qkv: &Buffer<bf16>,
+        pool: &mut KvPool,
+        layer: usize,
+        q: &mut Buffer<bf16>,
+        faults: &mut Buffer<u32>,
+    ) -> Result<()> {
+        qkv::qkv(&self.cx, params, step, &qkv.0, pool, layer, &mut q.0, &mut faults.0)
+    }
+
+    fn attention(
+        &self,
+        tree: AttentionTree,
+        q_heads: usize,
+        step: &Step,
+        q: &Buffer<bf16>,
+        pool: &KvPool,
+        layer: usize,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        attention::attention(&self.cx, tree, q_heads, step, &q.0, pool, layer, &mut out.0)
+    }
+
+    fn gather_rows(&self, d: usize, x: &Buffer<bf16>, indices: &[u32], out: &mut Buffer<bf16>) -> Result<()> {
+        let out = check_len("gather_rows", "out", &mut out.0[..], indices.len(), d)?;
+        let rows = x.0.len().checked_div(d).unwrap_or(0);
+        for (&index, out) in indices.iter().zip(out.chunks_mut(d.max(1))) {
+            let index = index as usize;
+            if index >= rows {
+                return Err(Error::new("gather_rows", format!("indices below {rows}"), index.to_string()));
+            }
+            out.copy_from_slice(&x.0[index * d..(index + 1) * d]);
+        }
+        Ok(())
+    }
+
+    fn sample(&self, vocab: usize, logits: &Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>> {
+        sample::sample(&self.cx, vocab, &logits.0, params)
+    }
+}
+
+/// What every kernel is told: how to compute and who does it.
+pub(crate) struct Context {
+    simd: Simd,
+    arithmetic: Arithmetic,
+    pool: Pool,
+}
+
+impl Context {
+    /// The arithmetic is one of the tensor-core models.
+    fn fused(&self) -> bool {
+        self.arithmetic != Arithmetic::Ieee
+    }
+}
+
+/// A zeroed vector, or an error when memory is short.
+fn try_zeroed<T: bytemuck::Zeroable>(operation: &'static str, len: usize) -> Result<Vec<T>> {
+    let boxed = bytemuck::allocation::try_zeroed_slice_box(len);
+    boxed.map(Vec::from).map_err(|()| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        Error::new(operation, format!("{bytes} bytes of memory"), "an allocation failure")
+    })
+}
+
+/// The first `rows * width` elements of a buffer.
+fn check_len<B: SliceLike>(operation: &'static str, what: &str, buffer: B, rows: usize, width: usize) -> Result<B> {
+    let wanted = rows.checked_mul(width).filter(|&wanted| wanted <= buffer.len());
+    match wanted {
+        Some(wanted) => Ok(buffer.first(wanted)),
+        None => {
+            let expected = format!("{what} of at least {rows} x {width} elements");
+            Err(Error::new(operation, expected, format!("{} elements", buffer.len())))
+        }
+    }
+}
+
+/// A shared or an exclusive slice.
+trait SliceLike {
+    fn len(&self) -> usize;
+    fn first(self, len: usize) -> Self;
+}
+
+impl<T> SliceLike for &[T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+    fn first(self, len: usize) -> Self {
+        &self[..len]
+    }
+}
+
+impl<T> SliceLike for &mut [T] {
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+    fn first(self, len: usize) -> Self {
+        &mut self[..len]
+    }
+}

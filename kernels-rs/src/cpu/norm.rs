@@ -1,0 +1,72 @@
+//! RMS normalisation of rows.
+
+use crate::backend::{Error, Result};
+use crate::cpu::simd::per_level;
+use crate::cpu::{Context, check_len};
+use half::bf16;
+use reduction_tree::operator::RmsNormTree;
+use reduction_tree::scalar::{rsqrt, to_bf16};
+
+/// Lanes of the sum of squares.
+const LANES: usize = 256;
+/// Adjacent elements of one lane.
+const RUN: usize = 8;
+
+/// out [rows, d] = rmsnorm(x [rows, d]) * weight [d].
+pub fn rmsnorm(
+    cx: &Context,
+    tree: &RmsNormTree,
+    rows: usize,
+    x: &[bf16],
+    weight: &[bf16],
+    out: &mut [bf16],
+) -> Result<()> {
+    let d = tree.d;
+    if d == 0 {
+        return Err(Error::new("rmsnorm", "d above 0", "0"));
+    }
+    let x = check_len("rmsnorm", "x", x, rows, d)?;
+    let weight = check_len("rmsnorm", "weight", weight, 1, d)?;
+    let out = check_len("rmsnorm", "out", out, rows, d)?;
+    let mut pairs: Vec<_> = out.chunks_mut(d).zip(x.chunks(d)).collect();
+    cx.pool.each_mut(&mut pairs, (1 << 15) / d + 1, |(out, x)| row(cx.simd, tree, x, weight, out));
+    Ok(())
+}
+
+per_level! {
+    /// One row; all slices have d elements.
+    pub fn row(tree: &RmsNormTree, x: &[bf16], weight: &[bf16], out: &mut [bf16]) {
+        let mut lanes = [0.0f32; LANES];
+        for block in x.chunks(LANES * RUN) {
+            let (runs, rest) = block.as_chunks::<RUN>();
+            for e in 0..RUN {
+                for (lane, run) in lanes.iter_mut().zip(runs) {
+                    let x = widen(run[e]);
+                    *lane = x.mul_add(x, *lane);
+                }
+            }
+            // Only the last block has a shorter run, and its lane comes after all full ones.
+            for x in rest {
+                let x = widen(*x);
+                lanes[runs.len()] = x.mul_add(x, lanes[runs.len()]);
+            }
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for i in 0..width {
+                lanes[i] = lanes[2 * i] + lanes[2 * i + 1];
+            }
+        }
+        let r = rsqrt(lanes[0] / tree.d as f32 + tree.eps);
+        for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+            *out = to_bf16(widen(*x) * r * widen(*weight));
+        }
+    }
+}
+
+/// The exact f32 value.
+#[inline(always)]
+pub fn widen(x: bf16) -> f32 {
+    f32::from_bits(u32::from(x.to_bits()) << 16)
+}
