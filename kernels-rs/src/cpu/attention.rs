@@ -157,8 +157,7 @@ impl Call<'_> {
 
     /// The positions that row i sees.
     fn visible(&self, i: usize) -> Range<usize> {
-        let end = self.step.rows.positions[i] as usize + 1;
-        end - self.tree.window.unwrap_or(end).min(end)..end
+        self.tree.seen(self.step.rows.positions[i] as usize)
     }
 
     /// The splits that some row of the task sees.

@@ -30,9 +30,8 @@ impl LinearWeight {
     /// Checks that weight and bias fit the tree, and packs.
     pub(crate) fn new(cx: &Context, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self> {
         let operation = "linear_weight";
-        if tree.k_split == 0 || tree.k_split > tree.k.max(1) {
-            let expected = format!("k_split in 1..={}", tree.k);
-            return Err(Error::new(operation, expected, tree.k_split.to_string()));
+        if tree.k_split == 0 {
+            return Err(Error::new(operation, "k_split above 0", "0"));
         }
         let wanted = if tree.epilogue == Epilogue::Bias { tree.n } else { 0 };
         let bias: Vec<f32> = bias.unwrap_or_default().iter().map(|b| b.to_f32()).collect();
@@ -42,11 +41,6 @@ impl LinearWeight {
         }
         let order = if tree.epilogue == Epilogue::SiluMul { Order::GateUp } else { Order::Plain };
         Ok(Self { tree, packed: Packed::new(&cx.pool, order, tree.n, tree.k, weight)?, bias })
-    }
-
-    /// Columns of the output.
-    pub fn outputs(&self) -> usize {
-        if self.tree.epilogue == Epilogue::SiluMul { self.tree.n / 2 } else { self.tree.n }
     }
 
     /// out [tokens, k] = rows `tokens` of the weight.
@@ -104,7 +98,7 @@ pub fn linear<O: Output>(
         let got = if residual.is_some() { "a residual" } else { "none" };
         return Err(Error::new(operation, format!("a residual exactly for Residual, here {:?}", tree.epilogue), got));
     }
-    let n = weight.outputs();
+    let n = tree.outputs();
     let x = check_len(operation, "x", x, rows, tree.k)?;
     let out = check_len(operation, "out", out, rows, n)?;
     let residual = residual.map(|r| check_len(operation, "residual", r, rows, n)).transpose()?;
@@ -154,14 +148,13 @@ pub fn prepare(cx: &Context, x: &[bf16], rows: usize, k: usize) -> Rows {
 /// The f32 sums of tile `t` for rows `first..first + totals.len()`: the chunks' chains, added left to right.
 fn sums(cx: &Context, weight: &LinearWeight, t: usize, x: &Rows, first: usize, totals: &mut [Acc]) {
     let tree = &weight.tree;
-    let (steps, chunk_steps) = (weight.packed.steps, tree.chunk_len() / STEP);
-    let block = if totals.len() == 1 { steps } else { STEP_BLOCK };
+    let block = if totals.len() == 1 { weight.packed.steps } else { STEP_BLOCK };
     let mut views: Vec<RowView<'_>> = Vec::with_capacity(totals.len());
     let mut acc = [Acc::default(); ROW_BLOCK];
-    for chunk in 0..tree.k_split {
+    for chunk in tree.chunks() {
         let acc = &mut acc[..totals.len()];
         acc.fill(Acc::default());
-        let (mut begin, end) = (steps.min(chunk * chunk_steps), steps.min((chunk + 1) * chunk_steps));
+        let (mut begin, end) = (chunk.start / STEP, chunk.end.div_ceil(STEP));
         while begin < end {
             let range = begin..end.min(begin + block);
             views.clear();
@@ -171,7 +164,7 @@ fn sums(cx: &Context, weight: &LinearWeight, t: usize, x: &Rows, first: usize, t
         }
         for (total, acc) in totals.iter_mut().zip(acc) {
             for (total, acc) in total.0.iter_mut().zip(acc.0) {
-                *total = if chunk == 0 { acc } else { *total + acc };
+                *total = if chunk.start == 0 { acc } else { *total + acc };
             }
         }
     }

@@ -43,15 +43,15 @@ impl<'a> Heads<'a> {
         Ok(Self { kv_heads, head_dim, q_norm, k_norm, cos, sin, pairing: params.pairing })
     }
 
-    /// Norms and rotates one head at `position`.
-    fn turn(&self, cx: &Context, norm: &HeadNorm<'_>, position: usize, x: &[bf16], out: &mut [bf16]) {
+    /// Norms and rotates one head at `position`; `wide` holds a head in between, so that only the result is rounded.
+    fn turn(&self, cx: &Context, norm: &HeadNorm<'_>, position: usize, x: &[bf16], wide: &mut [f32], out: &mut [bf16]) {
         match norm {
-            Some((weight, tree)) => norm::row(cx.simd, tree, x, weight, out),
-            None => out.copy_from_slice(x),
+            Some((weight, tree)) => norm::row_f32(cx.simd, tree, x, weight, wide),
+            None => wide.iter_mut().zip(x).for_each(|(wide, x)| *wide = widen(*x)),
         }
         let half = self.head_dim / 2;
         let table = position * half..(position + 1) * half;
-        rotate(cx.simd, self.pairing, &self.cos[table.clone()], &self.sin[table], out);
+        rotate(cx.simd, self.pairing, &self.cos[table.clone()], &self.sin[table], wide, out);
     }
 }
 
@@ -90,12 +90,13 @@ pub fn qkv(
     let mut items: Vec<_> = qkv.chunks(total).zip(outputs).zip(&step.rows.positions).collect();
     cx.pool.each_mut(&mut items, (1 << 13) / total + 1, |((x, (q, keys)), position)| {
         let position = **position as usize;
+        let mut wide = vec![0.0; d];
         let (xq, xk) = (&x[..q_width], &x[q_width..q_width + kv_width]);
         for (x, out) in xq.chunks(d).zip(q.chunks_mut(d)) {
-            heads.turn(cx, &heads.q_norm, position, x, out);
+            heads.turn(cx, &heads.q_norm, position, x, &mut wide, out);
         }
         for (x, out) in xk.chunks(d).zip(keys.chunks_mut(d)) {
-            heads.turn(cx, &heads.k_norm, position, x, out);
+            heads.turn(cx, &heads.k_norm, position, x, &mut wide, out);
         }
     });
 
@@ -127,12 +128,12 @@ fn cleanse(x: &mut [bf16]) -> bool {
 
 per_level! {
     /// Rotates one head; the tables are the rows of its position.
-    fn rotate(pairing: RopePairing, cos: &[f32], sin: &[f32], head: &mut [bf16]) {
+    fn rotate(pairing: RopePairing, cos: &[f32], sin: &[f32], head: &[f32], out: &mut [bf16]) {
         let head_dim = head.len();
         for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
             let (a, b) = pairing.pair(i, head_dim);
-            let (x, y) = rotate_pair(widen(head[a]), widen(head[b]), *cos, *sin);
-            (head[a], head[b]) = (to_bf16(x), to_bf16(y));
+            let (x, y) = rotate_pair(head[a], head[b], *cos, *sin);
+            (out[a], out[b]) = (to_bf16(x), to_bf16(y));
         }
     }
 }

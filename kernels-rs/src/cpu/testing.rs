@@ -1,4 +1,4 @@
-//! Seeded bf16 data that is hard for a soft tensor core, for the tests of this module tree.
+//! Seeded bf16 data that is hard for a soft tensor core; the tests of the chains and of the backends share it.
 
 use half::bf16;
 
@@ -68,18 +68,19 @@ impl Kind {
         let r = random.next();
         let (sign, fraction) = ((r & 1) << 15, r >> 1 & 0x7f);
         let pick = r >> 8;
+        let float = |exponent: u64| sign | (exponent << 7) | fraction;
         let bits = match self {
-            Self::Model => sign | (127 - u64::from((pick | 1 << 12).trailing_zeros())) << 7 | fraction,
-            Self::Wide => sign | (107 + pick % 40) << 7 | fraction,
-            Self::AnyFinite => sign | (pick % 255) << 7 | fraction,
-            Self::Full => 127 << 7 | 0x7f - (fraction & 1),
-            Self::Cancelling => (i as u64 & 1) << 15 | (125 + pick % 2) << 7 | fraction & 3,
-            Self::Tiny => sign | (pick % 3) << 7 | fraction,
-            Self::Huge => sign | (252 + pick % 3) << 7 | fraction,
-            Self::Sparse if pick % 4 > 0 => sign,
-            Self::Sparse => sign | (120 + pick % 10) << 7 | fraction,
-            Self::Spike if pick % 20 == 0 => sign | 150 << 7 | fraction,
-            Self::Spike => sign | (110 + pick % 20) << 7 | fraction,
+            Self::Model => float(127 - u64::from((pick | 1 << 12).trailing_zeros())),
+            Self::Wide => float(107 + pick % 40),
+            Self::AnyFinite => float(pick % 255),
+            Self::Full => (127 << 7) | (0x7f - (fraction & 1)),
+            Self::Cancelling => ((i as u64 & 1) << 15) | ((125 + pick % 2) << 7) | (fraction & 3),
+            Self::Tiny => float(pick % 3),
+            Self::Huge => float(252 + pick % 3),
+            Self::Sparse if pick & 3 > 0 => sign,
+            Self::Sparse => float(120 + pick % 10),
+            Self::Spike if pick & 15 == 0 => float(150),
+            Self::Spike => float(110 + pick % 20),
             Self::Any => r & 0xffff,
         };
         bits as u16

@@ -1,0 +1,153 @@
+//! The QKV stage and attention over a paged pool that starts full of NaN, in steps that cut the sequences anyhow.
+
+use super::data::{Kind, Random};
+use super::{Outcome, STALE, equal, unwritten};
+use half::bf16;
+use kernels_rs::backend::{Backend, KvShape, QkvParams, StepRows};
+use reduction_tree::evaluate::{self, Qkv};
+use reduction_tree::operator::{AttentionTree, RmsNormTree, RopePairing};
+use reduction_tree::rope;
+
+/// Heads and trees of one case.
+struct Model {
+    shape: KvShape,
+    q_heads: usize,
+    tree: AttentionTree,
+    norm: Option<(Vec<bf16>, Vec<bf16>, RmsNormTree)>,
+    pairing: RopePairing,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+/// A sequence as the reference knows it: the KV of its prefix in each layer.
+struct Sequence {
+    table: Vec<u32>,
+    len: usize,
+    keys: Vec<bf16>,
+    values: Vec<bf16>,
+}
+
+/// Positions that a sequence may reach.
+const CONTEXT: usize = 320;
+
+fn model(r: &mut Random) -> Model {
+    let head_dim = [16, 32, 48, 64, 128][r.below(5) as usize];
+    let kv_heads = 1 + r.below(3) as usize;
+    let q_heads = kv_heads * [1, 2, 3, 4, 7][r.below(5) as usize];
+    let page_tokens = [16, 32, 48, 64][r.below(4) as usize];
+    let kv_tile = [16, 32, 64, 128, 48][r.below(5) as usize];
+    let kv_split = kv_tile * (1 + r.below(4) as usize);
+    let window = [None, None, Some(1), Some(40)][r.below(4) as usize];
+    let scale_log2 = std::f32::consts::LOG2_E / (head_dim as f32).sqrt();
+    let norm = RmsNormTree { d: head_dim, eps: 1e-6 };
+    let norm = (r.below(2) == 0).then(|| (Kind::Model.vector(r, head_dim), Kind::Wide.vector(r, head_dim), norm));
+    let (cos, sin) = rope::tables(CONTEXT, &rope::inverse_frequencies(10_000.0, head_dim));
+    let pages = 4 * CONTEXT.div_ceil(page_tokens);
+    Model {
+        shape: KvShape { layers: 2, pages, page_tokens, kv_heads, head_dim },
+        q_heads,
+        tree: AttentionTree { head_dim, kv_split, kv_tile, scale_log2, window },
+        norm,
+        pairing: if r.below(2) == 0 { RopePairing::Half } else { RopePairing::Interleaved },
+        cos,
+        sin,
+    }
+}
+
+/// Several sequences on shuffled pages, advanced by steps of random chunks; every query and output row is compared.
+pub fn attention<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let r = &mut Random(seed);
+    let m = model(r);
+    let mut free: Vec<u32> = (0..m.shape.pages as u32).collect();
+    for i in (1..free.len()).rev() {
+        free.swap(i, r.below(i as u64 + 1) as usize);
+    }
+    let pages = CONTEXT.div_ceil(m.shape.page_tokens);
+    let mut sequences: Vec<Sequence> = (0..1 + r.below(4))
+        .map(|_| Sequence { table: free.split_off(free.len() - pages), len: 0, keys: vec![], values: vec![] })
+        .collect();
+    let mut pool = b.kv_pool(m.shape).map_err(|e| e.to_string())?;
+    b.kv_fill(&mut pool, bf16::NAN).map_err(|e| e.to_string())?;
+    let kind = [Kind::Model, Kind::Model, Kind::Wide, Kind::Tiny, Kind::Sparse, Kind::Any][r.below(6) as usize];
+    for turn in 0..4 {
+        let counts: Vec<usize> =
+            sequences.iter().map(|s| [0, 1, 1, 3, 20, 150][r.below(6) as usize].min(CONTEXT - s.len)).collect();
+        let rows: usize = counts.iter().sum();
+        let width = (m.q_heads + 2 * m.shape.kv_heads) * m.shape.head_dim;
+        let qkv = kind.vector(r, rows * width);
+        step(b, &m, &mut pool, &mut sequences, &counts, &qkv)
+            .map_err(|e| format!("attention seed {seed} step {turn} {kind:?} {:?} {:?}: {e}", m.shape, m.tree))?;
+    }
+    Ok(())
+}
+
+/// One step through the backend and the evaluator, in layer 1.
+fn step<B: Backend>(
+    b: &B,
+    m: &Model,
+    pool: &mut B::KvPool,
+    sequences: &mut [Sequence],
+    counts: &[usize],
+    qkv: &[bf16],
+) -> Outcome {
+    let (d, kv_heads) = (m.shape.head_dim, m.shape.kv_heads);
+    let width = (m.q_heads + 2 * kv_heads) * d;
+    let norm = m.norm.as_ref().map(|(q, k, tree)| (&q[..], &k[..], *tree));
+    let params = Qkv { q_heads: m.q_heads, kv_heads, head_dim: d, qk_norm: norm, pairing: m.pairing };
+    let mut step = StepRows { tables: sequences.iter().map(|s| s.table.clone()).collect(), ..Default::default() };
+    let (mut queries, mut faults, mut outputs) = (vec![], vec![], vec![]);
+    for (index, (sequence, count)) in sequences.iter_mut().zip(counts).enumerate() {
+        for _ in 0..*count {
+            let position = sequence.len;
+            let row = step.tokens.len();
+            step.tokens.push(0);
+            step.positions.push(position as u32);
+            let page = sequence.table[position / m.shape.page_tokens];
+            step.slots.push(page * m.shape.page_tokens as u32 + (position % m.shape.page_tokens) as u32);
+            step.sequences.push(index as u32);
+            let table = position * d / 2..(position + 1) * d / 2;
+            let cell =
+                evaluate::qkv(&params, &qkv[row * width..(row + 1) * width], &m.cos[table.clone()], &m.sin[table]);
+            sequence.keys.extend(&cell.k);
+            sequence.values.extend(&cell.v);
+            sequence.len += 1;
+            faults.push(u32::from(cell.fault));
+            outputs.extend(expected(b, m, sequence, position, &cell.q));
+            queries.extend(cell.q);
+        }
+    }
+    let rows = step.tokens.len();
+    let e = |e: kernels_rs::backend::Error| e.to_string();
+    let step = b.step(&step, m.shape).map_err(e)?;
+    let (mut q, mut flags) = (unwritten(b, STALE, rows * m.q_heads * d), unwritten(b, 0u32, rows));
+    let (cos, sin) = (b.upload(&m.cos).map_err(e)?, b.upload(&m.sin).map_err(e)?);
+    let norm = match &m.norm {
+        None => None,
+        Some((q, k, tree)) => Some((b.upload(q).map_err(e)?, b.upload(k).map_err(e)?, *tree)),
+    };
+    let qk_norm = norm.as_ref().map(|(q, k, tree)| (q, k, *tree));
+    let params = QkvParams { q_heads: m.q_heads, qk_norm, cos: &cos, sin: &sin, pairing: m.pairing };
+    b.qkv(&params, &step, &b.upload(qkv).map_err(e)?, pool, 1, &mut q, &mut flags).map_err(e)?;
+    equal(b, "query", &q, &queries, m.q_heads * d)?;
+    equal(b, "fault flags", &flags, &faults, 1)?;
+    let mut out = unwritten(b, STALE, rows * m.q_heads * d);
+    b.attention(m.tree, m.q_heads, &step, &q, pool, 1, &mut out).map_err(e)?;
+    equal(b, "output", &out, &outputs, m.q_heads * d)
+}
+
+/// The evaluator's output row of all query heads.
+fn expected<B: Backend>(b: &B, m: &Model, sequence: &Sequence, position: usize, q: &[bf16]) -> Vec<bf16> {
+    let (d, kv_heads) = (m.shape.head_dim, m.shape.kv_heads);
+    let head = |cells: &[bf16], head: usize| -> Vec<bf16> {
+        cells.chunks(kv_heads * d).flat_map(|cell| cell[head * d..(head + 1) * d].to_vec()).collect()
+    };
+    let mut row = Vec::new();
+    for kv in 0..kv_heads {
+        let (keys, values) = (head(&sequence.keys, kv), head(&sequence.values, kv));
+        let group = m.q_heads / kv_heads;
+        for q in q[kv * group * d..(kv + 1) * group * d].chunks(d) {
+            row.extend(evaluate::attention(b.arithmetic(), &m.tree, q, position, &keys, &values));
+        }
+    }
+    row
+}

@@ -1,0 +1,70 @@
+//! Linear layers and embedding.
+
+use super::data::{Kind, Random};
+use super::{Outcome, STALE, equal, unwritten};
+use half::bf16;
+use kernels_rs::backend::{Backend, KvShape, StepRows};
+use reduction_tree::evaluate;
+use reduction_tree::operator::{Epilogue, LinearTree, Store};
+
+/// One random shape, epilogue and kind of data.
+pub fn linear<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let r = &mut Random(seed);
+    let (n, k, rows) = (1 + r.below(80) as usize, 1 + r.below(300) as usize, 1 + r.below(20) as usize);
+    let rows = if r.below(10) == 0 { rows + 64 } else { rows };
+    let epilogue = [Epilogue::None, Epilogue::Bias, Epilogue::Residual, Epilogue::SiluMul][r.below(4) as usize];
+    let store = if epilogue == Epilogue::Residual || r.below(2) == 0 { Store::Bf16 } else { Store::F32 };
+    let n = if epilogue == Epilogue::SiluMul { n.next_multiple_of(2) } else { n };
+    let tree = LinearTree { n, k, k_split: 1 + r.below(4) as usize, epilogue, store };
+    let kind = |r: &mut Random| Kind::ALL[r.below(Kind::ALL.len() as u64) as usize];
+    // Half of all cases look like a model; the rest are of any kind.
+    let (kw, kx) = if r.below(2) == 0 { (Kind::Model, Kind::Model) } else { (kind(r), kind(r)) };
+    let (weight, x) = (kw.vector(r, n * k), kx.vector(r, rows * k));
+    let bias = Kind::Model.vector(r, n);
+    let residual = kind(r).vector(r, rows * n);
+
+    let with_bias = (epilogue == Epilogue::Bias).then_some(&bias[..]);
+    let packed = b.linear_weight(tree, &weight, with_bias).map_err(|e| e.to_string())?;
+    let expected: Vec<f32> = (0..rows)
+        .flat_map(|i| {
+            let residual = if epilogue == Epilogue::Residual { &residual[i * n..(i + 1) * n] } else { &[] };
+            evaluate::linear(b.arithmetic(), &tree, &x[i * k..(i + 1) * k], &weight, &bias, residual)
+        })
+        .collect();
+    let what = format!("linear seed {seed} {tree:?} {rows} rows, w {kw:?}, x {kx:?}");
+    let (x, width) = (b.upload(&x).expect("memory"), tree.outputs());
+    match store {
+        Store::F32 => {
+            let mut out = unwritten(b, f32::from_bits(0xffff_ffff), expected.len());
+            b.linear_f32(&packed, rows, &x, &mut out).map_err(|e| e.to_string())?;
+            equal(b, &what, &out, &expected, width)
+        }
+        Store::Bf16 => {
+            let residual = b.upload(&residual).expect("memory");
+            let residual = (epilogue == Epilogue::Residual).then_some(&residual);
+            let mut out = unwritten(b, STALE, expected.len());
+            b.linear(&packed, rows, &x, residual, &mut out).map_err(|e| e.to_string())?;
+            let expected: Vec<bf16> = expected.into_iter().map(reduction_tree::scalar::to_bf16).collect();
+            equal(b, &what, &out, &expected, width)
+        }
+    }
+}
+
+/// Rows of a packed table.
+pub fn embed<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let r = &mut Random(seed);
+    let (n, k, rows) = (1 + r.below(100) as usize, 1 + r.below(100) as usize, 1 + r.below(20) as usize);
+    let tree = LinearTree { n, k, k_split: 1, epilogue: Epilogue::None, store: Store::F32 };
+    let table = Kind::Any.vector(r, n * k);
+    let packed = b.linear_weight(tree, &table, None).map_err(|e| e.to_string())?;
+    let tokens: Vec<u32> = (0..rows).map(|_| r.below(n as u64) as u32).collect();
+    let expected: Vec<bf16> = tokens.iter().flat_map(|&t| evaluate::embed(&table, k, t as usize)).collect();
+    let shape = KvShape { layers: 1, pages: 8, page_tokens: 16, kv_heads: 1, head_dim: 16 };
+    let places: Vec<u32> = (0..rows as u32).collect();
+    let (positions, slots, tables) = (places.clone(), places, vec![vec![0, 1, 2, 3]]);
+    let step = StepRows { tokens, positions, slots, sequences: vec![0; rows], tables };
+    let step = b.step(&step, shape).map_err(|e| e.to_string())?;
+    let mut out = unwritten(b, STALE, rows * k);
+    b.embed(&packed, &step, &mut out).map_err(|e| e.to_string())?;
+    equal(b, &format!("embed seed {seed} {n}x{k}"), &out, &expected, k)
+}
