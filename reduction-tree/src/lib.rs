@@ -12,3 +12,4 @@ pub mod operator;
 pub mod rope;
 pub mod scalar;
 pub mod tensor_core;
+pub mod tree;
