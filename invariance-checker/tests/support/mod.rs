@@ -1,0 +1,369 @@
+//! Two launches of one kernel that hold the same logical row, and the search for a pair that stores different bits for it.
+//!
+//! How a kernel is launched is written beside it in an `index.tsv`; `adversarial/kernels.py` explains the words.
+
+#![allow(dead_code, reason = "each test crate uses its own part")]
+
+use invariance_checker::float::{Round, encode};
+use invariance_checker::interp::{Arg, Buffer, Launch, Memory, Options, ProgramOrder, TrapKind, run};
+use invariance_checker::ir::{Float, Function, Module, Scalar};
+use std::path::Path;
+
+/// One line of an index.
+pub struct Case {
+    pub file: String,
+    pub verdict: String,
+    pub batch_args: String,
+    pub spec: Spec,
+    pub why: String,
+}
+
+/// Reads an index with the columns file, verdict, batch_args, args, grid, why.
+pub fn read_index(folder: &Path) -> Vec<Case> {
+    let text = std::fs::read_to_string(folder.join("index.tsv")).expect("an index");
+    let lines = text.lines().skip(1).map(|line| {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [file, verdict, batch_args, args, grid, why] = cells[..] else { panic!("six cells: {line}") };
+        let [file, verdict, batch_args, why] = [file, verdict, batch_args, why].map(str::to_owned);
+        Case { file, verdict, batch_args, spec: Spec::parse(args, grid), why }
+    });
+    lines.collect()
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    args: Vec<(String, Word)>,
+    grid: Vec<Axis>,
+}
+
+#[derive(Clone, Debug)]
+enum Word {
+    Rows(usize),
+    Cols(usize),
+    Out(usize),
+    OutTransposed(usize),
+    InOut(usize),
+    Shared(usize),
+    VarBuf(usize),
+    RowInt(i64, i64),
+    Perm,
+    Scratch(usize),
+    /// Pages of so many elements, addressed through the tables.
+    Pool(usize),
+    /// So many pages for each item.
+    Table(usize),
+    Batch,
+    Flat(i64),
+    Vary(i64, i64),
+    Number(f64),
+}
+
+#[derive(Clone, Debug)]
+enum Axis {
+    Scaled(u32, u32),
+    Fixed(u32),
+    Vary(u32, u32),
+}
+
+impl Spec {
+    pub fn parse(args: &str, grid: &str) -> Spec {
+        let word = |text: &str| -> Word {
+            let parts: Vec<&str> = text.split(':').collect();
+            let n = |i: usize| parts[i].parse::<i64>().expect("a number");
+            let len = |i: usize| n(i) as usize;
+            match parts[0] {
+                "rows" => Word::Rows(len(1)),
+                "cols" => Word::Cols(len(1)),
+                "out" => Word::Out(len(1)),
+                "outT" => Word::OutTransposed(len(1)),
+                "inout" => Word::InOut(len(1)),
+                "shared" => Word::Shared(len(1)),
+                "varbuf" => Word::VarBuf(len(1)),
+                "rowint" => Word::RowInt(n(1), n(2)),
+                "perm" => Word::Perm,
+                "scratch" => Word::Scratch(len(1)),
+                "pool" => Word::Pool(len(1)),
+                "table" => Word::Table(len(1)),
+                "batch" => Word::Batch,
+                "flat" => Word::Flat(n(1)),
+                "vary" => Word::Vary(n(1), n(2)),
+                number => Word::Number(number.parse().expect("a known word or a number")),
+            }
+        };
+        let pair = |part: &str| {
+            let (name, text) = part.split_once('=').expect("name=word");
+            (name.to_owned(), word(text))
+        };
+        Spec { args: args.split_whitespace().map(pair).collect(), grid: grid.split_whitespace().map(axis).collect() }
+    }
+}
+
+fn axis(text: &str) -> Axis {
+    let n = |t: &str| t.parse::<u32>().expect("a number");
+    if let Some(rest) = text.strip_prefix("vary:") {
+        let (a, b) = rest.split_once(':').expect("two numbers");
+        return Axis::Vary(n(a), n(b));
+    }
+    let Some(rest) = text.strip_prefix('M') else { return Axis::Fixed(n(text)) };
+    let (times, over) = rest.split_once('/').unwrap_or((rest, "1"));
+    Axis::Scaled(times.strip_prefix('*').map_or(1, n), n(over))
+}
+
+/// Deterministic random numbers.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn between(&mut self, lo: i64, hi: i64) -> i64 {
+        lo + self.below((hi - lo + 1) as u64) as i64
+    }
+
+    /// One element with a wide exponent, so that the order of additions shows; with `special` sometimes not finite.
+    pub fn element(&mut self, scalar: Scalar, special: bool) -> u64 {
+        let Scalar::Float(f) = scalar else { return self.below(1000) };
+        match self.below(40) {
+            0 => return 0,
+            1 => return encode(-0.0, f, Round::Nearest, false),
+            2 if special => return encode(f64::INFINITY, f, Round::Nearest, false),
+            3 if special => return encode(f64::NAN, f, Round::Nearest, false),
+            _ => {}
+        }
+        let spread = if matches!(f, Float::F32 | Float::F64 | Float::Bf16) { 10 } else { 4 };
+        let fraction = 1.0 + self.below(1 << 24) as f64 / f64::from(1 << 24);
+        let sign = if self.below(2) == 0 { 1.0 } else { -1.0 };
+        let exponent = self.between(-spread, spread) as i32;
+        encode(sign * fraction * 2f64.powi(exponent), f, Round::Nearest, true)
+    }
+
+    fn elements(&mut self, scalar: Scalar, len: usize, special: bool) -> Vec<u64> {
+        (0..len).map(|_| self.element(scalar, special)).collect()
+    }
+
+    fn permutation(&mut self, n: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..n).collect();
+        for i in (1..n).rev() {
+            all.swap(i, self.below(i as u64 + 1) as usize);
+        }
+        all
+    }
+}
+
+/// Two launches that store different bits for one row.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub seed: u64,
+    /// Batch sizes and places of the row.
+    pub batches: [usize; 2],
+    pub rows: [usize; 2],
+    pub param: String,
+    pub element: usize,
+    pub bits: [u64; 2],
+    /// True if the data held infinities or NaNs.
+    pub special: bool,
+}
+
+/// What a search came to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Differ(Box<Finding>),
+    /// So many pairs ran to their end and agreed.
+    Same(usize),
+}
+
+/// What the search may vary.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    pub trials: u64,
+    /// Keep the row's number: for values that depend on it openly.
+    pub same_row: bool,
+    /// Infinities and NaNs in every second trial.
+    pub special: bool,
+}
+
+/// Looks for two launches that differ.
+pub fn search(module: &Module, spec: &Spec, how: Search) -> Outcome {
+    let kernel = module.kernel().expect("a kernel");
+    let mut agreed = 0;
+    for seed in 0..how.trials {
+        match trial(module, kernel, spec, how, seed) {
+            Some(Some(finding)) => return Outcome::Differ(Box::new(finding)),
+            Some(None) => agreed += 1,
+            None => {}
+        }
+    }
+    Outcome::Same(agreed)
+}
+
+/// One pair of launches: `None` if one of them did not run to its end.
+fn trial(module: &Module, kernel: &Function, spec: &Spec, how: Search, seed: u64) -> Option<Option<Finding>> {
+    let mut rng = Rng::new(seed);
+    let special = how.special && seed % 2 == 1;
+    let batches = [rng.between(4, 7) as usize, rng.between(4, 9) as usize];
+    let first = rng.below(batches[0].min(batches[1]) as u64) as usize;
+    let rows = [first, if how.same_row { first } else { rng.below(batches[1] as u64) as usize }];
+    let own = rng.next();
+    let mut sides = Vec::new();
+    for side in 0..2 {
+        let setup =
+            Setup { kernel, spec, own, shared: own ^ 0x5555, batch: batches[side], row: rows[side], side, special };
+        sides.push(setup.run(module, &mut rng)?);
+    }
+    for ((param, a), (_, b)) in sides[0].iter().zip(&sides[1]) {
+        if let Some(element) = a.iter().zip(b).position(|(x, y)| x != y) {
+            let bits = [a[element], b[element]];
+            return Some(Some(Finding { seed, batches, rows, param: param.clone(), element, bits, special }));
+        }
+    }
+    Some(None)
+}
+
+/// One launch of a pair.
+struct Setup<'a> {
+    kernel: &'a Function,
+    spec: &'a Spec,
+    /// Seeds of what both launches hold in common: the row, and what every launch shares.
+    own: u64,
+    shared: u64,
+    batch: usize,
+    row: usize,
+    side: usize,
+    special: bool,
+}
+
+/// Where the compared elements lie.
+struct Output {
+    param: String,
+    buffer: Buffer,
+    at: Vec<usize>,
+}
+
+impl Setup<'_> {
+    /// Bits of the row in each output; `None` on a trap.
+    fn run(&self, module: &Module, rng: &mut Rng) -> Option<Vec<(String, Vec<u64>)>> {
+        let mut memory = Memory::new();
+        let mut outputs = Vec::new();
+        let pages = self.pages(rng);
+        let mut args = Vec::new();
+        for (i, (param, (name, word))) in self.kernel.params.iter().zip(&self.spec.args).enumerate() {
+            let ty = self.kernel.ty(param.value);
+            args.push(match ty.pointee() {
+                Some(elem) => self.buffer(&mut memory, rng, (i, name, word), elem, &pages, &mut outputs),
+                None => self.number(word, ty.scalar_elem().is_some_and(Scalar::is_float)),
+            });
+        }
+        assert_eq!(args.len(), self.kernel.params.len(), "@{}: a word for each parameter", self.kernel.name);
+        let mut grid = [1; 3];
+        for (g, axis) in grid.iter_mut().zip(&self.spec.grid) {
+            *g = match axis {
+                Axis::Fixed(n) => *n,
+                Axis::Vary(a, b) => [*a, *b][self.side],
+                Axis::Scaled(times, over) => (self.batch as u32 * times).div_ceil(*over),
+            };
+        }
+        let order = if self.side == 0 { ProgramOrder::Ascending } else { ProgramOrder::Shuffled(rng.next()) };
+        let undefined = if self.side == 0 { 0 } else { 0x3fc0_3fc0 };
+        let options = Options { order, undefined, max_steps: 20_000_000, ..Options::default() };
+        match run(module, &Launch { grid, args }, &mut memory, &options) {
+            Ok(()) => {}
+            Err(trap) if trap.kind == TrapKind::BadLaunch => panic!("{trap}"),
+            Err(_) => return None,
+        }
+        let read = |o: Output| {
+            let bits = memory.bits(o.buffer);
+            (o.param, o.at.iter().map(|i| bits[*i]).collect())
+        };
+        Some(outputs.into_iter().map(read).collect())
+    }
+
+    /// Physical pages of every item, where the kernel has page tables.
+    fn pages(&self, rng: &mut Rng) -> Vec<Vec<usize>> {
+        let each =
+            self.spec.args.iter().find_map(|(_, w)| if let Word::Table(n) = w { Some(*n) } else { None }).unwrap_or(0);
+        let all = rng.permutation(self.batch * each + 3);
+        (0..self.batch).map(|i| all[i * each..][..each].to_vec()).collect()
+    }
+
+    fn number(&self, word: &Word, float: bool) -> Arg {
+        let value = match word {
+            Word::Batch => self.batch as f64,
+            Word::Flat(times) => (self.batch as i64 * times) as f64,
+            Word::Vary(a, b) => [*a, *b][self.side] as f64,
+            Word::Number(n) => *n,
+            other => panic!("{other:?} is not a number"),
+        };
+        if float { Arg::Float(value) } else { Arg::Int(value as i64) }
+    }
+
+    fn buffer(
+        &self,
+        memory: &mut Memory,
+        rng: &mut Rng,
+        (index, name, word): (usize, &str, &Word),
+        elem: Scalar,
+        pages: &[Vec<usize>],
+        outputs: &mut Vec<Output>,
+    ) -> Arg {
+        let mut own = Rng::new(self.own.wrapping_add(index as u64));
+        let mut shared = Rng::new(self.shared.wrapping_add(index as u64));
+        // Some garbage behind the last row, so that reading past it shows instead of trapping.
+        let slack = 160;
+        let at = |len: usize, transposed: bool| -> Vec<usize> {
+            (0..len).map(|c| if transposed { c * self.batch + self.row } else { self.row * len + c }).collect()
+        };
+        let random = |rng: &mut Rng, len: usize| rng.elements(elem, len, self.special);
+        let bits = match word {
+            Word::Rows(len) | Word::InOut(len) | Word::Cols(len) => {
+                let mut bits = random(rng, self.batch * len + slack);
+                let row = random(&mut own, *len);
+                for (place, value) in at(*len, matches!(word, Word::Cols(_))).into_iter().zip(row) {
+                    bits[place] = value;
+                }
+                bits
+            }
+            Word::Out(len) | Word::OutTransposed(len) => vec![0; self.batch * len + slack],
+            Word::Shared(len) => random(&mut shared, *len),
+            Word::VarBuf(len) => match elem {
+                Scalar::Float(_) => random(rng, *len),
+                _ => vec![self.side as u64 + 1; *len],
+            },
+            Word::RowInt(lo, hi) => {
+                let mut bits: Vec<u64> = (0..self.batch + 8).map(|_| rng.between(*lo, *hi) as u64).collect();
+                bits[self.row] = own.between(*lo, *hi) as u64;
+                bits
+            }
+            Word::Perm => rng.permutation(self.batch).into_iter().map(|p| p as u64).collect(),
+            Word::Scratch(len) => vec![0; *len],
+            Word::Pool(len) => {
+                let count = pages.iter().map(Vec::len).sum::<usize>() + 3;
+                let mut bits = random(rng, count * len);
+                for page in &pages[self.row] {
+                    bits[page * len..][..*len].copy_from_slice(&random(&mut own, *len));
+                }
+                bits
+            }
+            Word::Table(_) => pages.iter().flatten().map(|p| *p as u64).collect(),
+            other => panic!("{other:?} is not a buffer"),
+        };
+        let buffer = memory.add_bits(elem, &bits);
+        if let Word::Out(len) | Word::InOut(len) | Word::OutTransposed(len) = word {
+            let at = at(*len, matches!(word, Word::OutTransposed(_)));
+            outputs.push(Output { param: name.to_owned(), buffer, at });
+        }
+        Arg::Ptr(buffer)
+    }
+}
