@@ -1,7 +1,7 @@
 //! Eight-bit floats and their `wgmma` step on H100 and H200: 32 products, 13 fraction bits.
 //!
-//! Measured (DESIGN 4.2, `tests/vectors`): e4m3 from a zero accumulator. Published but not measured by us: a nonzero
-//! accumulator inside the step, and e5m2. There is no e_zero: a nonzero product is at least 2^-32, so a floor cannot matter.
+//! Measured (`tests/vectors`): e4m3, e5m2 and the mix of both, with any accumulator and with special values. There is no
+//! e_zero: a nonzero product is at least 2^-32, so a floor cannot matter.
 //!
 //! `mma.sync` has no 8-bit step of its own on these machines: it converts to float16 and is another tree.
 

@@ -168,6 +168,10 @@ pub fn round_toward_zero(sum: i64, unit_exponent: i32) -> f32 {
     // Units of the result's last place: 23 below its exponent, but not below the subnormal unit.
     let drop = (exponent - 23).max(-149) - unit_exponent;
     let kept = (if drop >= 0 { magnitude.checked_shr(drop as u32).unwrap_or(0) } else { magnitude << -drop }) as u32;
+    if kept == 0 {
+        // Measured: a negative sum that is cut to zero is +0 too.
+        return 0.0;
+    }
     // For a normal result the hidden bit in `kept` adds one to the exponent field.
     let field = (exponent + 126).max(0) as u32;
     f32::from_bits(sign | ((field << 23) + kept))

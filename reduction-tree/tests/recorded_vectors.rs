@@ -18,7 +18,8 @@ fn compare(file: &str, input_bytes: usize, model: impl Fn(&Record) -> f32) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(file);
     let data = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let size = 2 * input_bytes + 8;
-    assert_eq!(data.len(), 4096 * size, "{file}: expected 4096 records of {size} bytes");
+    let count = if file.contains("hard") { 1200 } else { 4096 };
+    assert_eq!(data.len(), count * size, "{file}: expected {count} records of {size} bytes");
     let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
     let mut different = Vec::new();
     for (i, bytes) in data.chunks_exact(size).enumerate() {
@@ -31,7 +32,7 @@ fn compare(file: &str, input_bytes: usize, model: impl Fn(&Record) -> f32) {
         }
     }
     if let Some((i, got, expected)) = different.first() {
-        panic!("{file}: {} of 4096 differ; record {i}: expected {expected:#010x}, got {got:#010x}", different.len());
+        panic!("{file}: {} of {count} differ; record {i}: expected {expected:#010x}, got {got:#010x}", different.len());
     }
 }
 
@@ -74,6 +75,27 @@ fn f16_wgmma() {
 #[test]
 fn e4m3_wgmma_promoted() {
     compare("sm90_e4m3_wgmma.bin", 32, promoted_e4m3);
+}
+
+/// NaN, infinities, signed zeros, subnormals, overflow, accumulators of every size.
+#[test]
+fn hard_bf16() {
+    compare("sm90_hard_bf16_mma.bin", 32, |r| bf16_step(Arithmetic::Sm90, r));
+    compare("sm90_hard_bf16_wgmma.bin", 32, |r| bf16_step(Arithmetic::Sm90, r));
+}
+
+#[test]
+fn hard_f16() {
+    compare("sm90_hard_f16_mma.bin", 32, |r| f16_step(Arithmetic::Sm90, r));
+    compare("sm90_hard_f16_wgmma.bin", 32, |r| f16_step(Arithmetic::Sm90, r));
+}
+
+#[test]
+fn hard_fp8() {
+    let step = |a, b, r: &Record| wgmma_step_fp8(a, b, r.c, r.a.try_into().unwrap(), r.b.try_into().unwrap());
+    compare("sm90_hard_e4m3_wgmma.bin", 32, |r| step(Fp8::E4m3, Fp8::E4m3, r));
+    compare("sm90_hard_e5m2_wgmma.bin", 32, |r| step(Fp8::E5m2, Fp8::E5m2, r));
+    compare("sm90_hard_e4m3_e5m2_wgmma.bin", 32, |r| step(Fp8::E4m3, Fp8::E5m2, r));
 }
 
 /// The live negative control: another arithmetic must be caught by the same comparison.
