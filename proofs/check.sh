@@ -1,7 +1,8 @@
 #!/bin/bash
 # The link between the ledger that runs and the theorems: translate it anew, compare, compile every theory, list what the
-# theorems assume, check the compiled files with Coq's independent checker, and validate the translator by running it.
-# Usage: proofs/check.sh [--fast]   (--fast leaves out coqchk and the translator's validation)
+# theorems assume, check the compiled files with Coq's independent checker, validate the translator by running it, and
+# compare the ledger with the slot-level specification on many runs.
+# Usage: proofs/check.sh [--fast]   (--fast stops after the theorems' assumptions)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 theories=proofs/theories
@@ -60,5 +61,16 @@ if [ "${1:-}" != --fast ]; then
     coqc -Q "$work/theories" Sametree -Q "$work/validate" Check "$work/validate/$file.v" || fail "the translation disagrees with rustc: $file.v"
   done
   say validated "$(grep -c '^Goal' "$work/validate/TrickyEqs.v") runs of tricky constructs, $summary"
+
+  mkdir -p "$work/differential"
+  cp proofs/differential/* "$work/differential/"
+  (cd "$work/differential" && coqc -Q ../theories Sametree Extract.v && ocamlopt -w -a spec.mli spec.ml oracle.ml -o oracle)
+  cargo build -q --release -p ledger --example differential
+  runs=${CARGO_TARGET_DIR:-target}/release/examples/differential
+  for kind in "random 150000" exhaustive; do
+    # shellcheck disable=SC2086
+    summary=$("$runs" $kind | "$work/differential/oracle") || { echo "$summary"; fail "the ledger and the slot-level specification disagree"; }
+    say differential "${kind%% *}: $summary"
+  done
 fi
 echo "proofs/check.sh: all checks passed"
