@@ -2,7 +2,7 @@
 //!
 //! A step fuses sixteen products with an accumulator. How it rounds is the only thing that the three arithmetics disagree
 //! on; everything outside a step is IEEE-754 binary32 in all of them. The soft tensor core itself is in
-//! [`tensor_core`](crate::tensor_core), the scalar functions are in [`scalar`](crate::scalar).
+//! [`tensor_core`], the scalar functions are in [`scalar`](crate::scalar).
 
 use half::{bf16, f16};
 

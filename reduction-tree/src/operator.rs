@@ -25,7 +25,7 @@ pub enum Store {
     F32,
 }
 
-/// y = x Wᵀ with x [m, k] and W [n, k] in bfloat16.
+/// y = x Wᵀ with x [m, k] and W `[n, k]` in bfloat16.
 ///
 /// K is cut into `k_split` contiguous chunks. Each chunk is one chain of k16 steps from +0 (the last step is padded with
 /// +0 products). Chunks are added left to right in f32 (round to nearest even), starting with the first; a chunk that would
@@ -108,7 +108,18 @@ impl AttentionTree {
     pub const KV_SPLIT: usize = 512;
 }
 
+const _: () = assert!(
+    AttentionTree::KV_SPLIT.is_multiple_of(AttentionTree::KV_TILE) && AttentionTree::KV_TILE.is_multiple_of(16),
+    "a split is whole tiles, a tile whole k16 steps"
+);
+
 impl AttentionTree {
+    /// The tree that a plan uses for heads of `head_dim` elements: scores are divided by sqrt(head_dim).
+    pub fn of(head_dim: usize, window: Option<usize>) -> Self {
+        let scale_log2 = (std::f64::consts::LOG2_E / libm::sqrt(head_dim as f64)) as f32;
+        Self { head_dim, kv_split: Self::KV_SPLIT, kv_tile: Self::KV_TILE, scale_log2, window }
+    }
+
     /// The positions that the row at `position` sees.
     pub fn seen(&self, position: usize) -> Range<usize> {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window))..position + 1

@@ -3,7 +3,7 @@
 //! Free coordinates `c0, c1, ..` name the output element; leaves are loads by role and logical coordinates, never by address.
 //! Binders ([`Chain`], [`Reduce`], [`Fold`]) are kept without names (de Bruijn levels), integers as sums of products, and
 //! operands that commute exactly are ordered, so that one tree has one form however it was built. Nested chains of one kind
-//! are joined ([`flatten`]): K tiles of 32, 64 or 128 are one chain.
+//! are joined: K tiles of 32, 64 or 128 are one chain.
 //!
 //! Floating-point operations are never rearranged. What is equal here is equal in bits under the arithmetic that the chains
 //! name; what is different may still be equal.

@@ -15,7 +15,7 @@ struct State {
     max: f32,
     /// l: lanes of the denominator.
     lanes: [f32; 8],
-    /// The weighted values [head_dim].
+    /// The weighted values `[head_dim]`.
     acc: Vec<f32>,
 }
 
@@ -26,7 +26,7 @@ struct Total {
     acc: Vec<f32>,
 }
 
-/// One row of one head, rounded to bfloat16 [head_dim], as [`AttentionTree`] says. `q` is [head_dim]; `keys` and `values`
+/// One row of one head, rounded to bfloat16 `[head_dim]`, as [`AttentionTree`] says. `q` is `[head_dim]`; `keys` and `values`
 /// are [more than position, head_dim], row j holding absolute position j; rows that the query does not see are not read.
 pub fn attention(
     arithmetic: Arithmetic,

@@ -6,15 +6,15 @@ use crate::arithmetic::{Arithmetic, StepInput, chain};
 use crate::operator::{Epilogue, LinearTree};
 use crate::scalar::{canonical, silu, to_bf16};
 
-/// The f32 sum of one output before the epilogue: `x` and `weight` are [k].
+/// The f32 sum of one output before the epilogue: `x` and `weight` are `[k]`.
 pub fn linear_sum(arithmetic: Arithmetic, tree: &LinearTree, x: &[bf16], weight: &[bf16]) -> f32 {
     assert_eq!((x.len(), weight.len()), (tree.k, tree.k));
     let chunks = tree.chunks().map(|chunk| chain(arithmetic, 0.0, &x[chunk.clone()], &weight[chunk]));
     canonical(chunks.reduce(|sum, chunk| sum + chunk).unwrap_or(0.0))
 }
 
-/// One output row [n, or n/2 for `SiluMul`] before the store. `x` is [k], `weight` [n, k]; `bias` [n] is read by
-/// `Epilogue::Bias` and `residual` [n] by `Epilogue::Residual`.
+/// One output row [n, or n/2 for `SiluMul`] before the store. `x` is `[k]`, `weight` `[n, k]`; `bias` `[n]` is read by
+/// `Epilogue::Bias` and `residual` `[n]` by `Epilogue::Residual`.
 pub fn linear(
     arithmetic: Arithmetic,
     tree: &LinearTree,

@@ -17,7 +17,7 @@ pub struct Qkv<'a> {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Weights [head_dim] of the per-head norm of q and of k, and its tree; before RoPE.
+    /// Weights `[head_dim]` of the per-head norm of q and of k, and its tree; before RoPE.
     pub qk_norm: Option<(&'a [bf16], &'a [bf16], RmsNormTree)>,
     /// Which elements rotate together.
     pub pairing: RopePairing,

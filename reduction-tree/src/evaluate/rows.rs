@@ -6,7 +6,7 @@ use crate::arithmetic::StepInput;
 use crate::operator::{LogSumExpTree, RmsNormTree};
 use crate::scalar::{LOG2_E, canonical, exp2, ln, rsqrt, to_bf16};
 
-/// Row `token` of a table [_, d]: a copy, bits and all.
+/// Row `token` of a table `[_, d]`: a copy, bits and all.
 pub fn embed(table: &[bf16], d: usize, token: usize) -> Vec<bf16> {
     table[token * d..(token + 1) * d].to_vec()
 }
@@ -28,7 +28,7 @@ pub fn neighbour_sum(lanes: &[f32]) -> f32 {
     neighbour_sum(left) + neighbour_sum(right)
 }
 
-/// [`RmsNormTree`] before the store: `x` and `weight` are [d].
+/// [`RmsNormTree`] before the store: `x` and `weight` are `[d]`.
 pub fn rmsnorm_f32(tree: &RmsNormTree, x: &[bf16], weight: &[bf16]) -> Vec<f32> {
     assert_eq!((x.len(), weight.len()), (tree.d, tree.d));
     let mut lanes = [0.0f32; RmsNormTree::LANES];
@@ -40,7 +40,7 @@ pub fn rmsnorm_f32(tree: &RmsNormTree, x: &[bf16], weight: &[bf16]) -> Vec<f32> 
     x.iter().zip(weight).map(|(x, weight)| canonical((x.widen() * r) * weight.widen())).collect()
 }
 
-/// [`RmsNormTree`]: `x` and `weight` are [d].
+/// [`RmsNormTree`]: `x` and `weight` are `[d]`.
 pub fn rmsnorm(tree: &RmsNormTree, x: &[bf16], weight: &[bf16]) -> Vec<bf16> {
     rmsnorm_f32(tree, x, weight).into_iter().map(to_bf16).collect()
 }

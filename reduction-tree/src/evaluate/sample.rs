@@ -4,7 +4,7 @@
 //! top-p, is a sum of integers, so no step has an order to get wrong.
 //!
 //! 1. `m` is the largest logit, NaN ignored. If the temperature is not at least 2^-126 (0, negative, NaN) or m is not
-//!    finite, the token is [`argmax`](super::argmax) of the logits and the rest is skipped.
+//!    finite, the token is [`argmax`] of the logits and the rest is skipped.
 //! 2. `r = 1 / temperature`; `z_i = (x_i - m) * r`; `w_i = exp2(z_i * LOG2_E)`, the probability relative to the largest.
 //! 3. top-k: with k given, at least 1 and less than the number of logits that are not NaN, the k-th largest of those
 //!    (repeated values count) is a threshold, and `x_i` below it are dropped. NaN is always dropped.
