@@ -127,4 +127,19 @@ Definition never_panics : Prop := forall S, reachable S -> let l := x_led S in
   (forall ops l1 gs b, step l [] ops = Some (l1, gs, b) -> reset l1 <> None) /\
   (forall r t, within 0 l -> commit l r t <> None) /\
   (forall r, unpin l r <> None) /\ (forall r, finish l r <> None) /\ reset l <> None.
+
+(** ** Progress *)
+
+Inductive events (S : machine) : machine -> Prop :=
+| events_none : events S S
+| events_more S1 S2 : events S S1 -> event S1 S2 -> events S S2.
+
+(** A live request that would fit the pool alone can always be brought to its [n]-th token, whatever the ledger holds and
+    whatever has happened before: no state is a trap. *)
+Definition can_finish : Prop := forall S r q n, reachable S ->
+  x_rq S r = Some q -> live _ _ _ q = true -> prompt _ _ _ q <> [] ->
+  let total := length (prompt _ _ _ q) + n in let l := x_led S in
+  length (gen _ _ _ q) <= n -> total <= P * length (Ledger_pages l) ->
+  fits 64 (total + P + P) = true -> fits 64 (Ledger_next l + total) = true ->
+  exists S' q', events S S' /\ x_rq S' r = Some q' /\ prompt _ _ _ q' = prompt _ _ _ q /\ length (gen _ _ _ q') = n.
 End Spec.
