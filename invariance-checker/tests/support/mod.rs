@@ -67,6 +67,11 @@ enum Axis {
 }
 
 impl Spec {
+    /// False for a kernel whose launch the words cannot say.
+    pub fn is_given(&self) -> bool {
+        !self.args.is_empty()
+    }
+
     pub fn parse(args: &str, grid: &str) -> Spec {
         let word = |text: &str| -> Word {
             let parts: Vec<&str> = text.split(':').collect();
