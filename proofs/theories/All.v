@@ -1,5 +1,5 @@
 (** The root: what is not reached from here is not part of the proof, and [check.sh] rejects it. *)
-From Sametree Require Import Spec Main Necessity Async.
+From Sametree Require Import Spec Main Progress Necessity Async.
 
 Print Assumptions equals_reference.
 Print Assumptions deterministic.
@@ -7,6 +7,8 @@ Print Assumptions never_retracted.
 Print Assumptions order_free.
 Print Assumptions never_panics.
 Print Assumptions layered_engine.
+Print Assumptions can_finish.
+Print Assumptions can_advance.
 Print Assumptions Core.step_sound.
 Print Assumptions Core.any_order.
 Print Assumptions Core.per_request_ascending_admissible.
