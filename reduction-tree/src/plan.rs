@@ -3,6 +3,7 @@
 //! A plan is computed from the model's shape and an arithmetic alone. Two runs whose plans have one digest, on the same weights
 //! and input, give the same bits; so the plan's digest is the determinism domain that a receipt records.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::arithmetic::Arithmetic;
@@ -74,9 +75,12 @@ impl Plan {
         plan.add("query", qkv.q());
         plan.add("key", qkv.k());
         plan.add("value", qkv.v());
+        let mut attention: HashMap<Option<usize>, Tree> = HashMap::new();
         for (layer, window) in shape.windows.iter().enumerate() {
-            let attention = AttentionTree::of(shape.head_dim, *window);
-            plan.add(&format!("attention {layer}"), attention.tree(arithmetic, shape.q_heads / shape.kv_heads.max(1)));
+            let group = shape.q_heads / shape.kv_heads.max(1);
+            let tree = attention.entry(*window);
+            let tree = tree.or_insert_with(|| AttentionTree::of(shape.head_dim, *window).tree(arithmetic, group));
+            plan.add(&format!("attention {layer}"), tree.clone());
         }
         plan.add("output", linear(shape.hidden, shape.q_heads * shape.head_dim, Epilogue::Residual, Store::Bf16));
         plan.add("gate-up", linear(2 * shape.ffn, shape.hidden, Epilogue::SiluMul, Store::Bf16));

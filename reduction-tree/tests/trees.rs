@@ -3,14 +3,15 @@
 mod common;
 
 use common::{Random, bf16s};
-use half::bf16;
-use reduction_tree::arithmetic::{Arithmetic, StepInput};
+use half::{bf16, f16};
+use reduction_tree::arithmetic::{Arithmetic, StepInput, chain};
 use reduction_tree::evaluate;
+use reduction_tree::fp8::{Fp8, wgmma_step_fp8};
 use reduction_tree::operator::*;
 use reduction_tree::rope;
 use reduction_tree::scalar::to_bf16;
 use reduction_tree::tree::build::{self, QkvTree};
-use reduction_tree::tree::{Leaves, Tree, Value};
+use reduction_tree::tree::{ChainKind, Leaves, Op, Tree, Value, Var};
 
 /// Operands by role: name, extents, elements (row-major, widened).
 #[derive(Default)]
@@ -252,4 +253,110 @@ fn silu_mul() {
         assert_eq!(got.to_bits(), reduction_tree::scalar::silu(g).to_bits());
         assert_eq!(to_bf16(got * u).to_bits(), to_bf16(reduction_tree::scalar::silu(g) * u).to_bits());
     }
+}
+
+/// A dot product of `tile`-long chains that hand their accumulator on, as the evaluator sees it.
+fn tiled_dot(kind: ChainKind, k: usize, tile: usize) -> Tree {
+    let (i, acc, j) = (Var::fresh(), Var::fresh(), Var::fresh());
+    let at = Tree::var(i).scaled(tile as i64).plus(&Tree::var(j));
+    let (x, w) = (Tree::load("x", "bf16", [at.clone()]), Tree::load("weight", "bf16", [at]));
+    let body = Tree::chain(kind, Tree::int(tile as i64), Tree::var(acc), j, x, w);
+    Tree::fold(Tree::int((k / tile) as i64), i, &[(acc, Tree::number(0.0), body)], 0)
+}
+
+/// Joining chains is a claim about bits: tiles of whole steps are one chain, others are not.
+#[test]
+fn joined_chains_have_the_bits_of_their_parts() {
+    let mut random = Random::new(8);
+    let k = 768;
+    let mut different = 0;
+    for arithmetic in Arithmetic::ALL {
+        for _ in 0..20 {
+            let (x, w) = (inputs(&mut random, 1, k), inputs(&mut random, 1, k));
+            let mut operands = Operands::default().bf16("x", &[k], &x).bf16("weight", &[k], &w);
+            let operands = operands.at([0; 3]);
+            let whole = chain(arithmetic, 0.0, &x, &w).to_bits();
+            for tile in [16, 32, 64, 128] {
+                // Here the parts are run one by one, without any tree.
+                let parts = x.chunks(tile).zip(w.chunks(tile)).fold(0.0, |acc, (x, w)| chain(arithmetic, acc, x, w));
+                assert_eq!(parts.to_bits(), whole);
+                assert_eq!(bits(&tiled_dot(ChainKind::Bf16(arithmetic), k, tile), operands), whole);
+            }
+            let parts = x.chunks(24).zip(w.chunks(24)).fold(0.0, |acc, (x, w)| chain(arithmetic, acc, x, w));
+            assert_eq!(bits(&tiled_dot(ChainKind::Bf16(arithmetic), k, 24), operands), parts.to_bits());
+            different += usize::from(parts.to_bits() != whole);
+        }
+    }
+    assert!(different > 10, "tiles that cut steps must show: {different}");
+}
+
+#[test]
+fn fp8_and_f16_chains() {
+    let mut random = Random::new(9);
+    let k = 96;
+    for _ in 0..20 {
+        let bytes = |random: &mut Random| -> Vec<u8> { (0..k).map(|_| random.next() as u8 & 0xbf).collect() };
+        let (x, w) = (bytes(&mut random), bytes(&mut random));
+        let wide = |x: &[u8]| -> Vec<f32> { x.iter().map(|&b| Fp8::E4m3.widen(b)).collect() };
+        let mut operands = Operands::default().f32("x", &[k], &wide(&x)).f32("weight", &[k], &wide(&w));
+        let operands = operands.at([0; 3]);
+        let step = |acc: f32, i: usize| {
+            let part = |x: &[u8]| -> [u8; 32] { x[32 * i..32 * (i + 1)].try_into().unwrap() };
+            wgmma_step_fp8(Fp8::E4m3, Fp8::E4m3, acc, &part(&x), &part(&w))
+        };
+        let inside = (0..3).fold(0.0, step);
+        assert_eq!(bits(&tiled_dot(ChainKind::Fp8(Fp8::E4m3, Fp8::E4m3), k, 32), operands), inside.to_bits());
+        let promoted = (0..3).fold(0.0, |acc, i| acc + step(0.0, i));
+        assert_eq!(bits(&tiled_dot(ChainKind::Fp8Promoted(Fp8::E4m3, Fp8::E4m3), k, 32), operands), promoted.to_bits());
+
+        let half = |x: &[u8]| -> Vec<f16> { wide(x).into_iter().map(f16::from_f32).collect() };
+        let expected = chain(Arithmetic::Sm90, 0.0, &half(&x), &half(&w));
+        assert_eq!(bits(&tiled_dot(ChainKind::F16(Arithmetic::Sm90), k, 32), operands), expected.to_bits());
+    }
+}
+
+/// What the canonical order of carried values does to a loop is nothing: the values stay those of the loop as written.
+#[test]
+fn carried_values_keep_their_meaning() {
+    let mut random = Random::new(10);
+    let n = 7;
+    for rotation in 0..3 {
+        let x = inputs(&mut random, 1, n);
+        let mut operands = Operands::default().bf16("x", &[n], &x);
+        let vars: Vec<Var> = (0..3).map(|_| Var::fresh()).collect();
+        let i = Var::fresh();
+        let load = Tree::load("x", "bf16", [Tree::var(i)]);
+        let [a, b, c] = [0, 1, 2].map(|v| Tree::var(vars[v]));
+        let mut carried = [
+            (vars[0], Tree::number(1.0), Tree::op(Op::Fma, [b.clone(), load.clone(), c.clone()])),
+            (vars[1], Tree::number(0.5), Tree::op(Op::Sub, [a.clone(), b])),
+            (vars[2], Tree::number(1.0), Tree::op(Op::Add, [Tree::op(Op::Neg, [a]), Tree::op(Op::Mul, [c, load])])),
+        ];
+        carried.rotate_left(rotation);
+        let out = carried.iter().position(|slot| slot.0 == vars[0]).unwrap();
+        let tree = Tree::fold(Tree::int(n as i64), i, &carried, out);
+        let step = |(a, b, c): (f32, f32, f32), x: &bf16| (b.mul_add(x.widen(), c), a - b, -a + c * x.widen());
+        let (expected, ..) = x.iter().fold((1.0, 0.5, 1.0), step);
+        assert!(expected.is_finite() && expected != 0.0);
+        assert_eq!(bits(&tree, operands.at([0; 3])), expected.to_bits());
+    }
+}
+
+/// What has no value says why.
+#[test]
+fn errors_name_what_was_expected() {
+    let mut operands = Operands::default().f32("x", &[2], &[1.0, 0.3]);
+    let operands = operands.at([0; 3]);
+    let error = |tree: Tree| tree.eval(operands).unwrap_err().to_string();
+    assert_eq!(error(Tree::load("x", "f32", [Tree::int(2)])), "x[2]: expected an element, got none");
+    assert_eq!(error(Tree::arg("n")), "argument n: expected a value, got none");
+    assert_eq!(error(Tree::opaque("asm", [])), "asm: expected a meaning, got something opaque");
+    assert_eq!(error(Tree::coord(0).div(&Tree::int(0))), "div: expected a divisor that is not 0, got 0");
+    assert!(error(Tree::op(Op::Add, [Tree::int(1), Tree::number(1.0)])).contains("expected a number"));
+    assert!(error(Tree::op(Op::Named("tanh".into()), [Tree::number(1.0)])).contains("one with an evaluation"));
+    assert!(error(Tree::var(Var::fresh())).contains("a closed tree"));
+    let k = Var::fresh();
+    let x = Tree::load("x", "f32", [Tree::var(k)]);
+    let chain = Tree::chain(ChainKind::Bf16(Arithmetic::Sm90), Tree::int(2), Tree::number(0.0), k, x.clone(), x);
+    assert!(error(chain).contains("a value of the chain's type"), "0.3 is no bfloat16");
 }
