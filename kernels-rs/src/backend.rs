@@ -32,7 +32,8 @@ impl Element for f32 {}
 impl Element for u32 {}
 
 /// Shape of a paged KV pool: `pages` pages of `page_tokens` slots in each of `layers` layers. Slot s lies in page
-/// s / page_tokens.
+/// s / page_tokens. Any page size works; attention reads pages of a multiple of 16 tokens without copying. head_dim is a
+/// multiple of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
     /// Transformer layers.
@@ -54,7 +55,7 @@ pub struct StepRows {
     pub tokens: Vec<u32>,
     /// [rows] absolute positions.
     pub positions: Vec<u32>,
-    /// [rows] physical slots that the row's K and V are written to.
+    /// [rows] physical slots that the row's K and V are written to; distinct.
     pub slots: Vec<u32>,
     /// [rows] index into `tables`.
     pub sequences: Vec<u32>,

@@ -4,7 +4,7 @@
 //! meet in one pass over the keys and values; each keeps its own state, so the cut cannot be seen in a result.
 
 use crate::backend::{Error, Result};
-use crate::cpu::chain::{self, Acc, COLUMNS, StepTile, Tile};
+use crate::cpu::chain::{self, Acc, COLUMNS, Tile};
 use crate::cpu::disjoint::Disjoint;
 use crate::cpu::kv::{KvPool, Step};
 use crate::cpu::linear::prepare;
@@ -271,28 +271,28 @@ impl Call<'_> {
         let table = &self.step.rows.tables[task.sequence];
         let all = state.c.len();
         let steps = wanted.start / STEP..wanted.end.div_ceil(STEP);
+        let aligned = page_tokens.is_multiple_of(STEP);
         let masked_steps = !(wanted.end.div_ceil(STEP) * STEP == tile.end && wanted.start < tile.start + STEP);
         let mut views: Vec<RowView<'_>> = Vec::with_capacity(chains.len());
         let mut step = steps.start;
         while step < steps.end {
             let (page, slot) = (table[step * STEP / page_tokens] as usize, step * STEP % page_tokens);
-            let whole = |s: usize| s * STEP >= wanted.start && (s + 1) * STEP <= wanted.end;
+            // Steps that lie in a page as they are needed; any other step is put together first.
+            let whole = |s: usize| aligned && s * STEP >= wanted.start && (s + 1) * STEP <= wanted.end;
             let limit = ((page_tokens - slot) / STEP).min(steps.end - step);
             let count = (0..limit).take_while(|i| whole(step + i)).count().max(1);
             let of_tile = step - tile.start / STEP;
             views.clear();
             views.extend(chains.clone().map(|r| scratch.weights.view(r, of_tile..of_tile + count)));
             for (t, acc) in state.acc.chunks_mut(all).enumerate() {
-                let values = self.pool.values(self.layer, page, task.head, t);
-                let values = &values[slot / STEP..slot / STEP + count];
                 let elements = COLUMNS.min(self.tree.head_dim - t * COLUMNS);
                 let live = u32::MAX >> (COLUMNS - elements);
-                let clean;
+                let gathered;
                 let steps = if whole(step) {
-                    values
+                    &self.pool.values(self.layer, page, task.head, t)[slot / STEP..slot / STEP + count]
                 } else {
-                    clean = [without_masked(&values[0], step * STEP, wanted)];
-                    &clean
+                    gathered = [self.pool.gather_values((self.layer, task.head, t), table, step * STEP, wanted)];
+                    &gathered
                 };
                 let tile = Tile { steps, live, finite: true };
                 chain::run(self.cx.simd, self.cx.arithmetic, tile, &views, &mut acc[chains.clone()]);
@@ -373,17 +373,6 @@ per_level! {
             *left = right.mul_add(b, *left * a);
         }
     }
-}
-
-/// A step of values with +0 in place of the positions outside `wanted`; `first` is the step's first position.
-fn without_masked(step: &StepTile, first: usize, wanted: &Range<usize>) -> StepTile {
-    let mut clean = *step;
-    for (k, words) in clean.0.iter_mut().enumerate() {
-        if !wanted.contains(&(first + k)) {
-            *words = [0; COLUMNS / 2];
-        }
-    }
-    clean
 }
 
 per_level! {

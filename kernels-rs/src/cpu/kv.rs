@@ -10,6 +10,7 @@ use crate::cpu::rows::STEP;
 use crate::cpu::try_zeroed;
 use half::bf16;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// The KV memory of all layers.
 pub struct KvPool {
@@ -17,6 +18,9 @@ pub struct KvPool {
     k: Vec<StepTile>,
     v: Vec<StepTile>,
 }
+
+/// Larger heads than any model has; keeps products of sizes far from overflow.
+const HEAD_DIM_MAX: usize = 4096;
 
 /// Tiles that hold one (layer, page, head): `tiles` of `steps` each.
 #[derive(Clone, Copy)]
@@ -30,16 +34,16 @@ fn key_block(shape: &KvShape) -> Block {
 }
 
 fn value_block(shape: &KvShape) -> Block {
-    Block { tiles: shape.head_dim.div_ceil(COLUMNS), steps: shape.page_tokens / STEP }
+    Block { tiles: shape.head_dim.div_ceil(COLUMNS), steps: shape.page_tokens.div_ceil(STEP) }
 }
 
 /// Refuses a shape that the tiles cannot hold.
 pub fn check_shape(operation: &'static str, shape: &KvShape) -> Result<()> {
     let sizes = [shape.layers, shape.pages, shape.page_tokens, shape.kv_heads, shape.head_dim];
-    let whole = |n: usize| n > 0 && n.is_multiple_of(STEP);
+    let head = shape.head_dim.is_multiple_of(STEP) && shape.head_dim <= HEAD_DIM_MAX;
     let slots = shape.pages.checked_mul(shape.page_tokens).is_some_and(|slots| u32::try_from(slots).is_ok());
-    if sizes.contains(&0) || !whole(shape.page_tokens) || !whole(shape.head_dim) || !slots {
-        let expected = "sizes above 0, page_tokens and head_dim multiples of 16, slots below 2^32";
+    if sizes.contains(&0) || !head || !slots {
+        let expected = "sizes above 0, head_dim a multiple of 16 up to 4096, slots below 2^32";
         return Err(Error::new(operation, expected, format!("{shape:?}")));
     }
     Ok(())
@@ -83,6 +87,24 @@ impl KvPool {
         let block = value_block(&self.shape);
         let start = (self.index(layer, page, head) * block.tiles + t) * block.steps;
         &self.v[start..start + block.steps]
+    }
+
+    /// Elements 32t.. of the values of positions `first..first + 16` of a block table, as one step. Positions outside
+    /// `wanted` are +0, whatever memory holds for them.
+    pub fn gather_values(
+        &self,
+        (layer, head, t): (usize, usize, usize),
+        table: &[u32],
+        first: usize,
+        wanted: &Range<usize>,
+    ) -> StepTile {
+        let mut step = StepTile([[0; COLUMNS / 2]; STEP]);
+        for position in first.max(wanted.start)..(first + STEP).min(wanted.end) {
+            let page = table[position / self.shape.page_tokens] as usize;
+            let slot = position % self.shape.page_tokens;
+            step.0[position - first] = self.values(layer, page, head, t)[slot / STEP].0[slot % STEP];
+        }
+        step
     }
 
     /// Writes one head's key and value of `slot`.

@@ -13,6 +13,8 @@ use reduction_tree::scalar::{canonical, silu, to_bf16};
 
 /// Rows that share one pass over a tile: their accumulators and a block of steps stay in the first-level cache.
 const ROW_BLOCK: usize = 64;
+/// Rows whose prepared form, eight bytes a value, is kept at a time.
+const ROWS_PREPARED: usize = 512;
 /// Steps of one pass when several rows share it: 16 KiB of weights.
 const STEP_BLOCK: usize = 16;
 /// Multiply-accumulates that are worth waking a worker for.
@@ -103,6 +105,26 @@ pub fn linear<O: Output>(
     let out = check_len(operation, "out", out, rows, n)?;
     let residual = residual.map(|r| check_len(operation, "residual", r, rows, n)).transpose()?;
 
+    for first in (0..rows).step_by(ROWS_PREPARED) {
+        let count = ROWS_PREPARED.min(rows - first);
+        let residual = residual.map(|residual| &residual[first * n..(first + count) * n]);
+        let x = &x[first * tree.k..(first + count) * tree.k];
+        linear_rows(cx, weight, count, x, residual, &mut out[first * n..(first + count) * n]);
+    }
+    Ok(())
+}
+
+/// [`linear`] for slices that were checked.
+fn linear_rows<O: Output>(
+    cx: &Context,
+    weight: &LinearWeight,
+    rows: usize,
+    x: &[bf16],
+    residual: Option<&[bf16]>,
+    out: &mut [O],
+) {
+    let tree = &weight.tree;
+    let n = tree.outputs();
     let prepared = prepare(cx, x, rows, tree.k);
     let blocks = rows.div_ceil(ROW_BLOCK);
     let work = COLUMNS * tree.k * rows.min(ROW_BLOCK);
@@ -131,7 +153,6 @@ pub fn linear<O: Output>(
             }
         }
     });
-    Ok(())
 }
 
 /// The rows of x as the chains read them.

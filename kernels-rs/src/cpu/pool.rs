@@ -5,6 +5,9 @@
 use crate::backend::{Error, Result};
 use rayon::prelude::*;
 
+/// More threads than this are a mistake.
+const THREADS_MAX: usize = 1024;
+
 /// A fixed number of worker threads; one thread means the caller's own.
 pub struct Pool {
     threads: usize,
@@ -15,7 +18,10 @@ impl Pool {
     /// `threads` of 0 means as many as the machine has.
     pub fn new(threads: usize) -> Result<Self> {
         let machine = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if threads == 0 { machine() } else { threads };
+        let threads = if threads == 0 { machine().min(THREADS_MAX) } else { threads };
+        if threads > THREADS_MAX {
+            return Err(Error::new("threads", format!("at most {THREADS_MAX} threads"), threads.to_string()));
+        }
         let build = || rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("kernels-cpu-{i}"));
         let workers = match threads {
             1 => None,

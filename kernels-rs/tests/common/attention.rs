@@ -34,7 +34,7 @@ fn model(r: &mut Random) -> Model {
     let head_dim = [16, 32, 48, 64, 128][r.below(5) as usize];
     let kv_heads = 1 + r.below(3) as usize;
     let q_heads = kv_heads * [1, 2, 3, 4, 7][r.below(5) as usize];
-    let page_tokens = [16, 32, 48, 64][r.below(4) as usize];
+    let page_tokens = [1, 4, 16, 24, 32, 48, 64, 64][r.below(8) as usize];
     let kv_tile = [16, 32, 64, 128, 48][r.below(5) as usize];
     let kv_split = kv_tile * (1 + r.below(4) as usize);
     let window = [None, None, Some(1), Some(40)][r.below(4) as usize];
@@ -71,7 +71,7 @@ pub fn attention<B: Backend>(b: &B, seed: u64) -> Outcome {
     let kind = [Kind::Model, Kind::Model, Kind::Wide, Kind::Tiny, Kind::Sparse, Kind::Any][r.below(6) as usize];
     for turn in 0..4 {
         let counts: Vec<usize> =
-            sequences.iter().map(|s| [0, 1, 1, 3, 20, 150][r.below(6) as usize].min(CONTEXT - s.len)).collect();
+            sequences.iter().map(|s| [0, 1, 1, 3, 20, 70][r.below(6) as usize].min(CONTEXT - s.len)).collect();
         let rows: usize = counts.iter().sum();
         let width = (m.q_heads + 2 * m.shape.kv_heads) * m.shape.head_dim;
         let qkv = kind.vector(r, rows * width);

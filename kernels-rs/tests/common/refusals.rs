@@ -63,7 +63,9 @@ pub fn of_matrices<B: Backend>(b: &B) -> Outcome {
 pub fn of_attention<B: Backend>(b: &B) -> Outcome {
     for shape in [
         KvShape { layers: 0, ..SHAPE },
-        KvShape { page_tokens: 8, ..SHAPE },
+        KvShape { page_tokens: 0, ..SHAPE },
+        KvShape { head_dim: usize::MAX - 15, ..SHAPE },
+        KvShape { kv_heads: usize::MAX, ..SHAPE },
         KvShape { head_dim: 24, ..SHAPE },
         KvShape { pages: usize::MAX, ..SHAPE },
         KvShape { pages: 1 << 27, layers: 1 << 20, head_dim: 1 << 20, ..SHAPE },

@@ -1,6 +1,6 @@
 //! The chains with AVX2 and FMA: 16 of a tile's columns at a time, as two vectors of f32 or one of 16-bit exponents.
 
-use super::{Acc, RowView, STEP, StepTile, Tile, fast_span, lowest_top, repair};
+use super::{Acc, RowView, STEP, StepTile, Tile, fast_span, lowest_top, prefetch, repair};
 use std::arch::x86_64::*;
 
 /// The words of product k that hold columns 8h..8h+8 and 8h+16..8h+24.
@@ -65,6 +65,9 @@ fn ieee_block<const R: usize>(tile: &Tile<'_>, rows: &[RowView<'_>; R], acc: &mu
         sums[r] = load_acc(&acc[r], h);
     }
     for (s, weights) in tile.steps.iter().enumerate() {
+        if R == 1 {
+            prefetch(weights);
+        }
         let mut values = [&rows[0].values[s]; R];
         for r in 1..R {
             values[r] = &rows[r].values[s];
@@ -104,6 +107,9 @@ fn fused_block<const L: usize, const F: i32, const R: usize>(
 ) {
     let trusted = if tile.finite { tile.live } else { 0 };
     for (s, weights) in tile.steps.iter().enumerate() {
+        if R == 1 {
+            prefetch(weights);
+        }
         for g in 0..STEP / L {
             let old = *acc;
             let mut fast = [0; R];

@@ -1,6 +1,6 @@
 //! The chains with AVX-512 (F, BW, DQ, VL): a tile's 32 columns are two vectors of f32 or one of 16-bit exponents.
 
-use super::{Acc, RowView, STEP, StepTile, Tile, fast_span, lowest_top, repair};
+use super::{Acc, RowView, STEP, StepTile, Tile, fast_span, lowest_top, prefetch, repair};
 use std::arch::x86_64::*;
 
 const TOWARD_ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
@@ -62,6 +62,9 @@ fn ieee_block<const R: usize>(tile: &Tile<'_>, rows: &[RowView<'_>; R], acc: &mu
         sums[r] = load_acc(&acc[r]);
     }
     for (s, weights) in tile.steps.iter().enumerate() {
+        if R == 1 {
+            prefetch(weights);
+        }
         let mut values = [&rows[0].values[s]; R];
         for r in 1..R {
             values[r] = &rows[r].values[s];
@@ -102,6 +105,9 @@ fn fused_block<const L: usize, const F: i32, const R: usize>(
 ) {
     let trusted = if tile.finite { tile.live } else { 0 };
     for (s, weights) in tile.steps.iter().enumerate() {
+        if R == 1 {
+            prefetch(weights);
+        }
         for g in 0..STEP / L {
             let above = largest_exponents::<L, R>(weights, rows, s, g);
             let mut top = [[_mm512_setzero_si512(); 2]; R];

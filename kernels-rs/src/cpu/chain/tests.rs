@@ -82,6 +82,37 @@ fn every_pair_of_kinds() {
     }
 }
 
+/// The outputs of single instructions that an H200 gave, 32 records at a time: record i in column i and row i.
+#[test]
+fn recorded_instructions() {
+    for file in ["sm90_bf16_mma.bin", "sm90_bf16_wgmma.bin"] {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../reduction-tree/tests/vectors/");
+        let bytes = std::fs::read(format!("{path}{file}")).unwrap();
+        let records = bytes.as_chunks::<72>().0;
+        assert_eq!(records.len(), 4096, "{file}");
+        for block in records.chunks(COLUMNS) {
+            let bits = |record: &[u8; 72], i: usize| u16::from_le_bytes([record[2 * i], record[2 * i + 1]]);
+            let word = |record: &[u8; 72], i: usize| f32::from_le_bytes(*record[64 + 4 * i..].first_chunk().unwrap());
+            let mut tile = StepTile([[0; COLUMNS / 2]; STEP]);
+            let mut rows = Rows::new(COLUMNS, 1, true);
+            for simd in Simd::available() {
+                for (i, (record, mut row)) in block.iter().zip(rows.rows_mut()).enumerate() {
+                    (0..STEP).for_each(|k| tile.set(k, i, bits(record, k)));
+                    let b: [u16; STEP] = std::array::from_fn(|k| bits(record, STEP + k));
+                    row.fill(simd, 16, &b);
+                }
+                let views: Vec<_> = (0..COLUMNS).map(|r| rows.view(r, 0..1)).collect();
+                let mut acc: Vec<_> = block.iter().map(|record| Acc([word(record, 0); COLUMNS])).collect();
+                let tile = Tile { steps: &[tile], live: u32::MAX, finite: true };
+                run(simd, Arithmetic::Sm90, tile, &views, &mut acc);
+                for (i, record) in block.iter().enumerate() {
+                    assert_eq!(acc[i].0[i].to_bits(), word(record, 1).to_bits(), "{file} {simd:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn chains_of_the_largest_integer_sums() {
     for seed in 0..8 {
