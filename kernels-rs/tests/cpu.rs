@@ -47,7 +47,12 @@ fn sample() {
 
 #[test]
 fn qkv_and_attention() {
-    everywhere(0..16, common::attention::attention);
+    everywhere(0..24, common::attention::attention);
+}
+
+#[test]
+fn masked_values_count_as_positive_zero() {
+    everywhere(0..4, common::attention::negative_zero);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::cpu::rows::{RowView, Rows, STEP};
 use crate::cpu::simd::per_level;
 use crate::cpu::{Context, check_len};
 use half::bf16;
+use reduction_tree::evaluate::neighbour_sum;
 use reduction_tree::operator::AttentionTree;
 use reduction_tree::scalar::{exp2, to_bf16};
 use std::ops::Range;
@@ -299,8 +300,8 @@ impl Call<'_> {
             }
             step += count;
         }
-        // A wholly masked step adds +0 products: no more than a -0 that becomes +0, which only `ieee` has.
-        if masked_steps && !self.cx.fused() {
+        // A wholly masked step adds zeros: no more than a -0 (a negative sum that underflowed) that becomes +0.
+        if masked_steps {
             for acc in state.acc.chunks_mut(all).flat_map(|acc| &mut acc[chains.clone()]) {
                 acc.0 = acc.0.map(|a| a + 0.0);
             }
@@ -342,8 +343,8 @@ struct Merged {
 
 impl From<State> for Merged {
     fn from(state: State) -> Self {
-        let sum = |l: &[f32; 8]| ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
-        Self { seen: state.seen, c: state.c, l: state.l.iter().map(sum).collect(), acc: state.acc }
+        let l = state.l.iter().map(|l| neighbour_sum(l)).collect();
+        Self { seen: state.seen, c: state.c, l, acc: state.acc }
     }
 }
 
@@ -404,5 +405,75 @@ per_level! {
             }
         }
         alpha
+    }
+}
+
+/// Outputs are bf16 and hide the last bits of a denominator, so the f32 state is compared here.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Simd;
+    use crate::cpu::testing::Random;
+
+    fn number(r: &mut Random, spread: f32) -> f32 {
+        (r.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0) * spread
+    }
+
+    /// The tile of `AttentionTree`'s documentation, in its plainest form.
+    fn tile(scores: &[f32], scale: f32, c: f32, l: &[f32; 8]) -> (f32, f32, [f32; 8], Vec<u16>) {
+        let best = scores.iter().fold(f32::NEG_INFINITY, |m, &s| if s > m { s } else { m }) * scale;
+        let moved = if best > c { best } else { c };
+        let alpha = exp2(c - moved);
+        let p: Vec<f32> = scores.iter().map(|s| exp2(s.mul_add(scale, -moved))).collect();
+        let mut lanes = l.map(|l| l * alpha);
+        for i in 0..p.len() / 16 {
+            for g in 0..8 {
+                lanes[g] += p[16 * i + g] + p[16 * i + g + 8];
+            }
+        }
+        (moved, alpha, lanes, p.into_iter().map(|p| to_bf16(p).to_bits()).collect())
+    }
+
+    #[test]
+    fn softmax_keeps_every_bit_of_the_state() {
+        for simd in Simd::available() {
+            let r = &mut Random(1);
+            for case in 0..200 {
+                let spread = [0.5, 20.0, 300.0][case % 3];
+                let mut scores: Vec<f32> = (0..16 * (1 + r.below(9))).map(|_| number(r, spread)).collect();
+                if case % 4 == 0 {
+                    scores[3] = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -0.0][r.below(4) as usize];
+                }
+                let mut c = if case % 5 == 0 { f32::NEG_INFINITY } else { number(r, spread) };
+                let mut l: [f32; 8] = std::array::from_fn(|_| number(r, 9.0).abs());
+                let (moved, alpha, lanes, p) = tile(&scores, 0.18, c, &l);
+                let mut weights = vec![0; scores.len()];
+                let got = softmax(simd, &mut scores, 0.18, &mut c, &mut l, &mut weights);
+                assert_eq!((got.to_bits(), c, weights), (alpha.to_bits(), moved, p), "{simd:?} case {case}");
+                assert_eq!(l.map(f32::to_bits), lanes.map(f32::to_bits), "{simd:?} case {case}");
+            }
+        }
+    }
+
+    #[test]
+    fn merge_keeps_every_bit_of_the_state() {
+        for simd in Simd::available() {
+            let cx = Context { simd, ..Context::for_tests() };
+            let r = &mut Random(2);
+            let mut state = || {
+                let acc = (0..2).map(|_| Acc(std::array::from_fn(|_| number(r, 9.0)))).collect();
+                Merged { seen: vec![true], c: vec![number(r, 5.0)], l: vec![number(r, 9.0).abs()], acc }
+            };
+            for _ in 0..100 {
+                let (mut left, right) = (state(), state());
+                let c = left.c[0].max(right.c[0]);
+                let (a, b) = (exp2(left.c[0] - c), exp2(right.c[0] - c));
+                let l = right.l[0].mul_add(b, left.l[0] * a);
+                let merged = |t: usize, j: usize| right.acc[t].0[j].mul_add(b, left.acc[t].0[j] * a);
+                let acc: Vec<_> = (0..2).map(|t| Acc(std::array::from_fn(|j| merged(t, j)))).collect();
+                left.add(&cx, right);
+                assert_eq!((left.c[0], left.l[0].to_bits(), left.acc), (c, l.to_bits(), acc));
+            }
+        }
     }
 }

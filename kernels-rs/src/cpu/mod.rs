@@ -177,6 +177,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    #[cfg(test)]
+    fn for_tests() -> Self {
+        Self { simd: Simd::detect(), arithmetic: Arithmetic::Sm90, pool: Pool::new(1).expect("one thread") }
+    }
+
     /// The arithmetic is one of the tensor-core models.
     fn fused(&self) -> bool {
         self.arithmetic != Arithmetic::Ieee

@@ -151,3 +151,33 @@ fn expected<B: Backend>(b: &B, m: &Model, sequence: &Sequence, position: usize, 
     }
     row
 }
+
+/// Accumulators that are -0 when the masked part of a tile begins: masked values must count as +0 and not as 0 * v, or a
+/// later token's sign would show. Position 0 takes all weight and has V = 0; the products of the others round to -0.
+pub fn negative_zero<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let (kv_tile, last) = ([16, 32][seed as usize & 1], [-1.0, f32::from_bits(0x8001_0000)][seed as usize >> 1 & 1]);
+    let d = 16;
+    let m = Model {
+        shape: KvShape { layers: 2, pages: 1, page_tokens: 32, kv_heads: 1, head_dim: d },
+        q_heads: 1,
+        tree: AttentionTree { head_dim: d, kv_split: 32, kv_tile, scale_log2: 0.36, window: None },
+        norm: None,
+        pairing: RopePairing::Half,
+        cos: vec![1.0; 16 * d / 2],
+        sin: vec![0.0; 16 * d / 2],
+    };
+    let mut qkv = Vec::new();
+    for position in 0..16 {
+        let (k, v) = match position {
+            0 => (2.0, 0.0),
+            15 => (-2.0, last),
+            _ => (-2.0, f32::from_bits(0x8001_0000)),
+        };
+        for x in [1.0, k, v] {
+            qkv.extend([bf16::from_f32(x); 16]);
+        }
+    }
+    let mut pool = b.kv_pool(m.shape).map_err(|e| e.to_string())?;
+    let mut sequence = [Sequence { table: vec![0], len: 0, keys: vec![], values: vec![] }];
+    step(b, &m, &mut pool, &mut sequence, &[16], &qkv)
+}
