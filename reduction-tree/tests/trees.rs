@@ -290,6 +290,27 @@ fn joined_chains_have_the_bits_of_their_parts() {
     assert!(different > 10, "tiles that cut steps must show: {different}");
 }
 
+/// A negative length counts as none: it must not shorten the chain before it.
+#[test]
+fn an_empty_tail_leaves_the_chain_as_it_is() {
+    let mut random = Random::new(11);
+    let (x, w) = (inputs(&mut random, 0, 64), inputs(&mut random, 0, 64));
+    let part = |len: Tree, start: i64, init: Tree| {
+        let k = Var::fresh();
+        let at = Tree::var(k).plus(&Tree::int(start));
+        let (x, w) = (Tree::load("x", "bf16", [at.clone()]), Tree::load("weight", "bf16", [at]));
+        Tree::chain(ChainKind::Bf16(Arithmetic::Sm90), len, init, k, x, w)
+    };
+    let tail = Tree::load("tail", "int", [Tree::int(0)]);
+    let tree = part(tail, 32, part(Tree::int(32), 0, Tree::number(0.0)));
+    for tail in [-40, -1, 0, 1, 32] {
+        let mut operands = Operands::default().bf16("x", &[64], &x).bf16("weight", &[64], &w).int("tail", tail);
+        let len = 32 + tail.max(0) as usize;
+        let expected = chain(Arithmetic::Sm90, 0.0, &x[..len], &w[..len]);
+        assert_eq!(bits(&tree, operands.at([0; 3])), expected.to_bits(), "tail {tail}");
+    }
+}
+
 #[test]
 fn fp8_and_f16_chains() {
     let mut random = Random::new(9);

@@ -34,10 +34,11 @@ pub(super) fn chain(chain: &Chain) -> Option<Tree> {
         return Some(chain.init.clone());
     }
     let Node::Chain(first) = chain.init.node() else { return None };
-    // A negative length counts as none, so lengths only add up when the first is known to be positive.
+    // A negative length counts as none, so lengths add up only when both are known to be positive.
     if first.kind != chain.kind || !chain.kind.whole_steps(&first.len) || first.len.as_int()? <= 0 {
         return None;
     }
+    chain.len.as_int()?;
     let k = Var::fresh();
     let at = Tree::var(k);
     let after = at.plus(&first.len);

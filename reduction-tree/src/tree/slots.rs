@@ -19,12 +19,12 @@ pub(super) fn ordered(fold: Fold) -> Fold {
     let order: Vec<[u8; 32]> = std::iter::once(colours[0]).chain(rest).collect();
 
     let place = |slot: usize| order.iter().position(|c| *c == colours[slot]).expect("every colour is in the order");
-    let renamed = |body: &Tree| {
-        replace_carried(body, &|slot, depth| Tree::raw(Node::Bound { level: depth, slot: 1 + place(slot) as u32 }))
-    };
+    let renamed = replace_carried(&fold.slots, &|slot, depth| {
+        Tree::raw(Node::Bound { level: depth, slot: 1 + place(slot) as u32 })
+    });
     let slot_of = |colour: &[u8; 32]| {
         let i = colours.iter().position(|c| c == colour).expect("every colour is a slot's");
-        Slot { init: fold.slots[i].init.clone(), body: renamed(&fold.slots[i].body) }
+        Slot { init: fold.slots[i].init.clone(), body: renamed[i].clone() }
     };
     Fold { trip: fold.trip, slots: order.iter().map(slot_of).collect() }
 }
@@ -38,13 +38,12 @@ fn colours(slots: &[Slot]) -> Vec<[u8; 32]> {
             let name: String = colours[slot].iter().map(|byte| format!("{byte:02x}")).collect();
             Tree::raw(Node::Opaque(name.into(), vec![]))
         };
-        let refined = |slot: &Slot, own: &[u8; 32]| {
-            let body = replace_carried(&slot.body, &marker);
+        let refined = |(body, own): (&Tree, &[u8; 32])| {
             let mut hasher = blake3::Hasher::new();
             hasher.update(own).update(&body.id());
             hasher.finalize().into()
         };
-        let next: Vec<[u8; 32]> = slots.iter().zip(&colours).map(|(slot, own)| refined(slot, own)).collect();
+        let next: Vec<[u8; 32]> = replace_carried(slots, &marker).iter().zip(&colours).map(refined).collect();
         let after = distinct(&next);
         colours = next;
         // One refinement always happens, so that the order knows the bodies.
@@ -61,11 +60,17 @@ fn distinct(colours: &[[u8; 32]]) -> usize {
     sorted.len()
 }
 
-/// A fold's body with its carried values replaced; `f` is told the slot and the number of binders inside the body.
-fn replace_carried(body: &Tree, f: &dyn Fn(usize, u32) -> Tree) -> Tree {
+/// The bodies with their carried values replaced; `f` is told the slot and the number of binders inside the body. They are
+/// walked as one tree, so that what they share is walked once.
+fn replace_carried(slots: &[Slot], f: &dyn Fn(usize, u32) -> Tree) -> Vec<Tree> {
     let replace = |node: &Node, depth: u32| match node {
         Node::Bound { level, slot } if *level == depth && *slot > 0 => Some(f(*slot as usize - 1, depth)),
         _ => None,
     };
-    rewrite(body, &replace, &|tree, depth| tree.openness() <= depth)
+    let together = Tree::raw(Node::Opaque("".into(), slots.iter().map(|slot| slot.body.clone()).collect()));
+    let replaced = rewrite(&together, &replace, &|tree, depth| tree.openness() <= depth);
+    match replaced.node() {
+        Node::Opaque(_, bodies) => bodies.clone(),
+        _ => unreachable!("rewriting keeps the operation at the root"),
+    }
 }
