@@ -3,6 +3,7 @@
 //! [`ir`] is the typed form of a kernel, [`parse::parse`] makes it from TTIR text.
 
 pub mod float;
+pub mod input;
 pub mod interp;
 pub mod ir;
 pub mod parse;

@@ -38,6 +38,12 @@ pub struct TextPos {
     pub column: u32,
 }
 
+impl std::fmt::Display for TextPos {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
 /// A whole file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module {

@@ -10,13 +10,15 @@ pub struct ParseError {
     help: Option<String>,
     pos: TextPos,
     offset: usize,
+    /// Where the text that is kept for drawing starts in the file.
+    kept_from: usize,
 }
 
 impl ParseError {
     /// A fault at a byte offset of the text.
     pub(crate) fn new(text: &str, offset: usize, message: impl Into<String>) -> ParseError {
         let offset = floor_boundary(text, offset);
-        ParseError { message: message.into(), help: None, pos: position(text, offset), offset }
+        ParseError { message: message.into(), help: None, pos: position(text, offset), offset, kept_from: 0 }
     }
 
     /// A fault at a line and column.
@@ -27,7 +29,7 @@ impl ParseError {
         };
         let column = (pos.column as usize).saturating_sub(1);
         let offset = text[line_start..].char_indices().nth(column).map_or(text.len(), |(i, _)| line_start + i);
-        ParseError { message: message.into(), help: None, pos, offset }
+        ParseError { message: message.into(), help: None, pos, offset, kept_from: 0 }
     }
 
     /// The same with a sentence on what to do about it.
@@ -38,7 +40,18 @@ impl ParseError {
 
     /// A fault in bytes that are not text.
     pub(crate) fn in_bytes(pos: TextPos, offset: usize, message: impl Into<String>) -> ParseError {
-        ParseError { message: message.into(), help: None, pos, offset }
+        ParseError { message: message.into(), help: None, pos, offset, kept_from: 0 }
+    }
+
+    /// The same fault, drawn from a text that starts at the given offset of the file.
+    pub(crate) fn rebased(mut self, kept_from: usize) -> ParseError {
+        self.kept_from = kept_from.min(self.offset);
+        self
+    }
+
+    /// Byte offset in the text that is kept for drawing.
+    pub(crate) fn rebased_offset(&self) -> usize {
+        self.offset - self.kept_from
     }
 
     /// What was expected and what came.
