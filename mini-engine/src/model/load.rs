@@ -139,7 +139,7 @@ impl<'a, B: Backend> Reader<'a, B> {
         self.weight = Vec::new();
     }
 
-    fn digest(&self) -> [u8; 32] {
-        self.hasher.finalize().into()
+    fn digest(&self) -> blake3::Hash {
+        self.hasher.finalize()
     }
 }

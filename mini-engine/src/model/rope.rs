@@ -1,7 +1,8 @@
-//! Rotary tables as data: cosines and sines made once on the host, in double precision with a pure-Rust libm, then rounded
-//! to binary32. The same bits on every platform, so they can be hashed into the plan.
+//! A model's rotary tables, and how its scaling stretches their frequencies. The arithmetic of the tables is
+//! `reduction_tree::rope`.
 
-use std::f64::consts::PI;
+use reduction_tree::rope::{Llama3Scaling, inverse_frequencies, tables};
+use reduction_tree::tree::Digest;
 
 use super::config::{Config, Rope, RopeScaling};
 
@@ -17,37 +18,35 @@ pub struct RopeTables {
 impl RopeTables {
     /// The tables of a model, for all positions below its context length.
     pub fn new(config: &Config) -> Self {
-        let frequencies = frequencies(&config.rope, config.head_dim);
-        let len = config.context * frequencies.len();
-        let (mut cos, mut sin) = (Vec::with_capacity(len), Vec::with_capacity(len));
-        for position in 0..config.context {
-            for frequency in &frequencies {
-                let (s, c) = libm::sincos(position as f64 * frequency);
-                cos.push(c as f32);
-                sin.push(s as f32);
-            }
-        }
+        let (cos, sin) = tables(config.context, &frequencies(&config.rope, config.head_dim));
         Self { cos, sin }
+    }
+
+    /// BLAKE3 of the bits of both.
+    pub fn digest(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new();
+        for value in self.cos.iter().chain(&self.sin) {
+            hasher.update(&value.to_bits().to_le_bytes());
+        }
+        Digest::of(&format!("rope tables {}", hasher.finalize()))
     }
 }
 
-/// [head_dim / 2] radians a position: `theta^(-2i / head_dim)`, stretched. The Llama 3 rule is that of its published model
-/// code: by wavelength, with a linear ramp in `original_context / wavelength` between the two limits.
+/// [head_dim / 2] radians a position.
 pub fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f64> {
-    let plain = (0..head_dim / 2).map(|i| libm::pow(rope.theta, -((2 * i) as f64) / head_dim as f64));
+    let plain = inverse_frequencies(rope.theta, head_dim).into_iter();
     match &rope.scaling {
         RopeScaling::None => plain.collect(),
         RopeScaling::Linear { factor } => plain.map(|frequency| frequency / factor).collect(),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+            let (factor, original_context) = (*factor, *original_context);
+            let (low_freq_factor, high_freq_factor) = (*low_freq_factor, *high_freq_factor);
+            let scaling = Llama3Scaling { factor, low_freq_factor, high_freq_factor, original_context };
+            plain.map(|frequency| scaling.apply(frequency)).collect()
+        }
         RopeScaling::Divisors(divisors) => {
             plain.zip(divisors).map(|(frequency, divisor)| frequency / f64::from(*divisor)).collect()
         }
-        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => plain
-            .map(|frequency| {
-                let turns = original_context * frequency / (2.0 * PI);
-                let kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0.0, 1.0);
-                kept * frequency + (1.0 - kept) * frequency / factor
-            })
-            .collect(),
     }
 }
 

@@ -21,6 +21,26 @@ impl Tokenizer {
         Self { kind: Kind::Bytes }
     }
 
+    /// Reads a `tokenizer.json`.
+    pub fn from_json(bytes: &[u8]) -> Result<Self> {
+        let invalid = |error: tokenizers::Error| Error::input("document", "a tokenizer", error.to_string());
+        // The crate's reader panics on some text that is not JSON, so that is settled first.
+        serde_json::from_slice::<serde_json::Value>(bytes)
+            .map_err(|error| Error::input("document", "JSON", error.to_string()))?;
+        let mut tokenizer = guarded(|| tokenizers::Tokenizer::from_bytes(bytes)).map_err(invalid)?;
+        tokenizer.with_truncation(None).map_err(invalid)?;
+        tokenizer.with_padding(None);
+        Ok(Self::trained(tokenizer, Vec::new()))
+    }
+
+    /// The largest token; `None` for an empty vocabulary.
+    pub fn last_token(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bytes => Some(tiny::EOS),
+            Kind::Trained { tokenizer, .. } => tokenizer.get_vocab(true).into_values().max(),
+        }
+    }
+
     /// A trained vocabulary. `prefix` is put before a plain prompt (a GGUF file names the start token apart; a
     /// `tokenizer.json` has it in its post-processor).
     pub fn trained(tokenizer: tokenizers::Tokenizer, prefix: Vec<u32>) -> Self {
@@ -59,7 +79,7 @@ impl Tokenizer {
                 let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
                 String::from_utf8_lossy(&bytes).into_owned()
             }
-            Kind::Trained { tokenizer, .. } => tokenizer.decode(tokens, true).unwrap_or_default(),
+            Kind::Trained { tokenizer, .. } => guarded(|| tokenizer.decode(tokens, true)).unwrap_or_default(),
         }
     }
 
@@ -85,6 +105,12 @@ impl Tokenizer {
     }
 }
 
+/// Runs the crate's code on a vocabulary from outside. It panics on some that contradict themselves; here that is an error.
+fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    outcome.unwrap_or_else(|_| Err("a vocabulary that contradicts itself".into()))
+}
+
 /// Decodes a growing sequence. The pieces it returns, joined, are [`Tokenizer::decode`] of all tokens.
 pub struct StreamDecoder<'a> {
     tokenizer: &'a Tokenizer,
@@ -94,18 +120,18 @@ pub struct StreamDecoder<'a> {
     emitted_bytes: usize,
 }
 
-/// After this many tokens without a whole character the text is not UTF-8 and is given out as it is.
-const UNFINISHED_TOKENS_MAX: usize = 16;
+/// How an unfinished character at the end of a text is decoded; only the last one can still change.
+const UNFINISHED: char = '\u{fffd}';
 
 impl StreamDecoder<'_> {
     /// The text that `token` completes; empty while a character is unfinished.
     pub fn push(&mut self, token: u32) -> String {
         self.tokens.push(token);
         let text = self.tokenizer.decode(&self.tokens);
-        if text.ends_with('\u{fffd}') && self.tokens.len() < UNFINISHED_TOKENS_MAX {
-            return String::new();
+        if let Some(certain) = text.strip_suffix(UNFINISHED) {
+            return self.emit(certain);
         }
-        let piece = text.get(self.emitted_bytes..).unwrap_or_default().to_owned();
+        let piece = self.emit(&text);
         // Keep the newest token: a decoder may treat the first token of a text specially.
         self.tokens.drain(..self.tokens.len() - 1);
         self.emitted_bytes = self.tokenizer.decode(&self.tokens).len();
@@ -113,7 +139,72 @@ impl StreamDecoder<'_> {
     }
 
     /// What is left when the sequence ends: an unfinished character becomes U+FFFD.
-    pub fn finish(self) -> String {
-        self.tokenizer.decode(&self.tokens).get(self.emitted_bytes..).unwrap_or_default().to_owned()
+    pub fn finish(mut self) -> String {
+        let text = self.tokenizer.decode(&self.tokens);
+        self.emit(&text)
+    }
+
+    fn emit(&mut self, text: &str) -> String {
+        let piece = text.get(self.emitted_bytes..).unwrap_or_default().to_owned();
+        self.emitted_bytes += piece.len();
+        piece
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn trained() -> Tokenizer {
+        crate::model::huggingface::tokenizer(include_bytes!("../../tests/reference/llama/tokenizer.json"), 272).unwrap()
+    }
+
+    fn streamed(tokenizer: &Tokenizer, tokens: &[u32]) -> String {
+        let mut stream = tokenizer.stream();
+        let mut text: String = tokens.iter().map(|token| stream.push(*token)).collect();
+        text += &stream.finish();
+        text
+    }
+
+    #[test]
+    fn a_character_of_many_tokens_comes_whole() {
+        let tokenizer = Tokenizer::bytes();
+        let mut stream = tokenizer.stream();
+        let pieces: Vec<String> = "a🐕é".bytes().map(|byte| stream.push(byte.into())).collect();
+        assert_eq!(pieces, ["a", "", "", "", "🐕", "", "é"]);
+        assert_eq!(stream.finish(), "");
+        let mut stream = tokenizer.stream();
+        assert_eq!(stream.push(0xf0), "");
+        assert_eq!(stream.finish(), "\u{fffd}");
+    }
+
+    #[test]
+    fn special_tokens_are_encoded_and_not_shown() {
+        let tokenizer = trained();
+        let tokens = tokenizer.encode("<|start|>the<|end|>").unwrap();
+        assert_eq!((tokens[0], tokens[tokens.len() - 1]), (256, 257));
+        assert_eq!(tokenizer.decode(&tokens), "the");
+        assert_eq!(tokenizer.token("<|end|>"), Some(257));
+        assert_eq!(tokenizer.entry(256).as_deref(), Some("<|start|>"));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_join_to_the_whole_for_any_tokens(tokens in prop::collection::vec(0_u32..300, 0..60)) {
+            for tokenizer in [Tokenizer::bytes(), trained()] {
+                prop_assert_eq!(streamed(&tokenizer, &tokens), tokenizer.decode(&tokens));
+            }
+        }
+
+        #[test]
+        fn any_text_survives_the_round_trip(text in "\\PC{0,40}") {
+            for tokenizer in [Tokenizer::bytes(), trained()] {
+                let tokens = tokenizer.encode(&text).unwrap();
+                prop_assert_eq!(tokenizer.decode(&tokens), text.clone());
+                prop_assert_eq!(streamed(&tokenizer, &tokens), text.clone());
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ Run:   python3 make_smollm2.py FILE.gguf    (the file that `mini-engine` keeps i
 
 `transformers` reads the GGUF file itself: its own dequantisation, order of rows, tokenizer and forward pass. Weights are
 rounded to bfloat16, as the engine rounds them, and run in float64. Kept are tokens, the best token after the prompt, and
-every 16th logit of the last row.
+every 64th logit of the last row.
 """
 
 import json
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 HERE = pathlib.Path(__file__).resolve().parent
-STRIDE = 16
+STRIDE = 64
 PROMPTS = [
     "The capital of France is",
     "<|im_start|>user\nName 3 primes above 1024.<|im_end|>\n<|im_start|>assistant\n",

@@ -146,3 +146,46 @@ fn q6_k(block: &[u8], out: &mut Vec<bf16>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use safetensors::SafeTensors;
+
+    use super::*;
+
+    /// Blocks and values by the `gguf` package of PyPI (tests/reference/make_reference.py).
+    const REFERENCE: &[u8] = include_bytes!("../../../tests/reference/blocks.safetensors");
+
+    #[test]
+    fn every_format_gives_the_reference_values() {
+        let file = SafeTensors::deserialize(REFERENCE).unwrap();
+        let kinds = [
+            ("F16", Quantisation::F16),
+            ("BF16", Quantisation::Bf16),
+            ("Q8_0", Quantisation::Q8_0),
+            ("Q4_0", Quantisation::Q4_0),
+            ("Q4_1", Quantisation::Q4_1),
+            ("Q4_K", Quantisation::Q4K),
+            ("Q6_K", Quantisation::Q6K),
+        ];
+        for (name, kind) in kinds {
+            let expected = file.tensor(&format!("{name}.values")).unwrap();
+            let expected: Vec<bf16> = expected
+                .data()
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|value| bf16::from_f32(f32::from_le_bytes(*value)))
+                .collect();
+            let mut found = Vec::new();
+            kind.append(file.tensor(&format!("{name}.bytes")).unwrap().data(), &mut found);
+            assert_eq!(found.len(), 1024, "{name}");
+            for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert!(
+                    found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()),
+                    "{name} value {index}: {found} instead of {expected}"
+                );
+            }
+        }
+    }
+}

@@ -74,7 +74,7 @@ impl<'a> Container<'a> {
         let metadata_count = cursor.u64("metadata count")?;
         let mut metadata = HashMap::new();
         for index in 0..metadata_count {
-            let key = cursor.text(&format!("metadata key {index}"))?;
+            let key = cursor.name(&format!("metadata key {index}"))?;
             let kind = cursor.u32(key)?;
             let value = cursor.value(key, kind)?;
             if metadata.insert(key, value).is_some() {
@@ -187,7 +187,10 @@ impl<'a> Container<'a> {
             None => "nothing".to_owned(),
             Some(Value::Text(text)) => format!("{:?}", text.chars().take(60).collect::<String>()),
             Some(Value::Array(array)) => format!("an array of {} items", array.len),
-            Some(other) => format!("{other:?}"),
+            Some(Value::Unsigned(value)) => value.to_string(),
+            Some(Value::Signed(value)) => value.to_string(),
+            Some(Value::Float(value)) => value.to_string(),
+            Some(Value::Bool(value)) => value.to_string(),
         };
         Error::input(key, expected, found)
     }
@@ -299,6 +302,11 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(bytes).map_err(|error| Error::input(field, "UTF-8", error.to_string()))
     }
 
+    fn name(&mut self, field: &str) -> Result<&'a str> {
+        let name = self.text(field)?;
+        if name.is_empty() { Err(Error::input(field, "a name", "nothing")) } else { Ok(name) }
+    }
+
     fn value(&mut self, field: &str, kind: u32) -> Result<Value<'a>> {
         Ok(match kind {
             0 => Value::Unsigned(u8::from_le_bytes(self.array(field)?).into()),
@@ -354,7 +362,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn tensor(&mut self, index: u64) -> Result<Description<'a>> {
-        let name = self.text(&format!("name of tensor {index}"))?;
+        let name = self.name(&format!("name of tensor {index}"))?;
         let dimensions = self.u32(name)?;
         if dimensions == 0 || dimensions > DIMENSIONS_MAX {
             return Err(Error::input(name, format!("1 to {DIMENSIONS_MAX} dimensions"), dimensions.to_string()));

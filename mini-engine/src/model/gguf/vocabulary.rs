@@ -148,15 +148,18 @@ struct Rules {
 
 impl Rules {
     fn of(container: &Container<'_>) -> Result<Self> {
+        let name = container.text_or_none(PRE)?;
+        name.and_then(Self::named).ok_or_else(|| container.wrong(PRE, "smollm, gpt-2, llama-bpe or qwen2"))
+    }
+
+    fn named(name: &str) -> Option<Self> {
         let plain = Self { words: None, single_digits: false, whole_words: false, normalise: false };
-        match container.text_or_none(PRE)? {
-            Some("smollm") => Ok(Self { single_digits: true, ..plain }),
-            Some("gpt-2") => Ok(plain),
-            Some("llama-bpe" | "llama3" | "llama-v3") => {
-                Ok(Self { words: Some(LLAMA3_WORDS), whole_words: true, ..plain })
-            }
-            Some("qwen2") => Ok(Self { words: Some(QWEN2_WORDS), normalise: true, ..plain }),
-            _ => Err(container.wrong(PRE, "smollm, gpt-2, llama-bpe or qwen2")),
+        match name {
+            "smollm" => Some(Self { single_digits: true, ..plain }),
+            "gpt-2" => Some(plain),
+            "llama-bpe" | "llama3" | "llama-v3" => Some(Self { words: Some(LLAMA3_WORDS), whole_words: true, ..plain }),
+            "qwen2" => Some(Self { words: Some(QWEN2_WORDS), normalise: true, ..plain }),
+            _ => None,
         }
     }
 
@@ -172,5 +175,32 @@ impl Rules {
             None => return Ok(bytes(true)),
         };
         Ok(PreTokenizerWrapper::from(Sequence::new(vec![first, bytes(self.words.is_none())])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::tokenizer::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+    use super::*;
+
+    /// Words of a text; a space in front of a word belongs to it and is written Ġ.
+    fn words(rules: &str, text: &str) -> Vec<String> {
+        let mut text = PreTokenizedString::from(text);
+        Rules::named(rules).unwrap().pre_tokenizer().unwrap().pre_tokenize(&mut text).unwrap();
+        text.get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .map(|(word, ..)| word.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn families_cut_digits_and_letters_each_in_their_own_way() {
+        let text = "We'LL pay 12345 now.";
+        assert_eq!(words("gpt-2", text), ["We", "'", "LL", "Ġpay", "Ġ12345", "Ġnow", "."]);
+        assert_eq!(words("smollm", text), ["We", "'", "LL", "Ġpay", "Ġ", "1", "2", "3", "4", "5", "Ġnow", "."]);
+        assert_eq!(words("llama-bpe", text), ["We", "'LL", "Ġpay", "Ġ", "123", "45", "Ġnow", "."]);
+        assert_eq!(words("qwen2", text), ["We", "'LL", "Ġpay", "Ġ", "1", "2", "3", "4", "5", "Ġnow", "."]);
+        assert!(Rules::named("tekken").is_none());
     }
 }

@@ -54,19 +54,14 @@ fn generation(bytes: &[u8], config: &mut Config) -> Result<GenerationDefaults> {
 
 /// Reads a `tokenizer.json`; every token must have a row in the embedding.
 pub fn tokenizer(bytes: &[u8], rows: usize) -> Result<Tokenizer> {
-    let invalid = |error: tokenizers::Error| Error::input("document", "a tokenizer", error.to_string());
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(invalid)?;
-    tokenizer.with_truncation(None).map_err(invalid)?;
-    tokenizer.with_padding(None);
-    let last = tokenizer.get_vocab(true).into_values().max();
-    if let Some(last) = last.filter(|last| *last as usize >= rows) {
-        return Err(Error::input(
-            "model.vocab",
-            format!("tokens below the vocabulary size {rows} of the config"),
-            last.to_string(),
-        ));
+    let tokenizer = Tokenizer::from_json(bytes)?;
+    match tokenizer.last_token() {
+        Some(last) if last as usize >= rows => {
+            let expected = format!("tokens below the vocabulary size {rows} of the config");
+            Err(Error::input("model.vocab", expected, last.to_string()))
+        }
+        _ => Ok(tokenizer),
     }
-    Ok(Tokenizer::trained(tokenizer, Vec::new()))
 }
 
 /// The template is in a file of its own or in `tokenizer_config.json`, alone or as the one named `default`.

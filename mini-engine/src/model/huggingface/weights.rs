@@ -195,3 +195,50 @@ fn name(tensor: Tensor) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use safetensors::tensor::{TensorView, serialize};
+
+    use super::*;
+    use crate::model::{Family, Tiny};
+
+    #[test]
+    fn every_stored_type_is_rounded_to_nearest_bf16() {
+        let tiny = Tiny::new(Family::Qwen2, 3);
+        for dtype in [Dtype::BF16, Dtype::F16, Dtype::F32] {
+            let stored: Vec<(String, Vec<usize>, Vec<u8>)> = tiny
+                .config
+                .tensors()
+                .map(|tensor| {
+                    let (shape, mut values) = (tiny.config.shape(tensor), Vec::new());
+                    tiny.append(tensor, &shape, &mut values).unwrap();
+                    let bytes = values.iter().flat_map(|value| match dtype {
+                        Dtype::BF16 => value.to_le_bytes().to_vec(),
+                        Dtype::F16 => f16::from_f32(value.to_f32()).to_le_bytes().to_vec(),
+                        // A quarter of a bf16 step above: rounds back down.
+                        _ => f32::from_bits(value.to_f32().to_bits() | 0x4000).to_le_bytes().to_vec(),
+                    });
+                    (name(tensor), shape, bytes.collect())
+                })
+                .collect();
+            let views =
+                stored.iter().map(|(name, shape, bytes)| (name, TensorView::new(dtype, shape.clone(), bytes).unwrap()));
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(SINGLE), serialize(views, None).unwrap()).unwrap();
+            let read = FolderTensors::open(folder.path(), &tiny.config).unwrap();
+            for tensor in tiny.config.tensors() {
+                let shape = tiny.config.shape(tensor);
+                let (mut expected, mut found) = (Vec::new(), Vec::new());
+                tiny.append(tensor, &shape, &mut expected).unwrap();
+                read.append(tensor, &shape, &mut found).unwrap();
+                if dtype == Dtype::F16 {
+                    expected
+                        .iter_mut()
+                        .for_each(|value| *value = bf16::from_f32(f16::from_f32(value.to_f32()).to_f32()));
+                }
+                assert!(found == expected, "{dtype:?} {tensor:?}");
+            }
+        }
+    }
+}
