@@ -1,5 +1,5 @@
 (** The root: what is not reached from here is not part of the proof, and [check.sh] rejects it. *)
-From Sametree Require Import Spec Main Progress Necessity Async.
+From Sametree Require Import Spec Main Progress Names Necessity Async.
 
 Print Assumptions equals_reference.
 Print Assumptions deterministic.
@@ -7,6 +7,7 @@ Print Assumptions never_retracted.
 Print Assumptions order_free.
 Print Assumptions never_panics.
 Print Assumptions layered_engine.
+Print Assumptions named_equals_reference.
 Print Assumptions can_finish.
 Print Assumptions can_advance.
 Print Assumptions Core.step_sound.

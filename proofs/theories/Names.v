@@ -1,0 +1,275 @@
+(** Checking a step before the tokens that it continues are known.
+
+    Nothing in the ledger depends on what a token is, only on which tokens are equal.  So a scheduler that runs ahead of
+    the device may commit a *name* in place of a token that is still being computed: a number that no real token has, never
+    used twice.  The ledger checks the next step with names in it; the device, which by then has the tokens, runs it.
+
+    [named] below is the machine of [Spec.v] with such a ledger.  [mean] says which token each number stands for; the
+    ledger never sees it.  The theorem: what every request receives is still what the cold reference gives. *)
+From Coq Require Import List Arith NArith Lia Bool.
+Import ListNotations.
+From Sametree Require Import Prims Reference LedgerTypes LedgerFns Spec Core Pages FnsOk EndToEnd NoPanic Main Progress.
+
+Section Names.
+Variable mean : nat -> nat.
+
+(** * A ledger with its names replaced by what they stand for *)
+
+Definition mean_page (pg : Page) : Page := mkPage (Page_parent pg) (Page_cid pg) (Page_pins pg) (map mean (Page_toks pg)).
+Definition mean_req (q : Req) : Req := mkReq (Req_live q) (map mean (Req_toks q)) (Req_table q).
+Definition mean_ledger (l : Ledger) : Ledger :=
+  mkLedger (Ledger_psize l) (Ledger_next l) (map mean_page (Ledger_pages l)) (map mean_req (Ledger_reqs l)).
+Definition mean_launch (g : Launch) : Launch :=
+  mkLaunch (Launch_req g) (Launch_pos g) (mean (Launch_tok g)) (Launch_slot g) (Launch_sample g).
+Definition mean_row (r : row nat) : row nat :=
+  Row nat (r_req _ r) (map mean (r_ctx _ r)) (mean (r_tok _ r)) (r_reads _ r) (r_write _ r) (r_samp _ r).
+
+Lemma map_set_nth {A B} (f : A -> B) (l : list A) : forall i v, map f (set_nth l i v) = set_nth (map f l) i (f v).
+Proof. induction l as [|a l IH]; intros [|i] v; simpl; try reflexivity. rewrite IH. reflexivity. Qed.
+
+Lemma mean_upd_page l p pg : mean_ledger (upd_page l p pg) = upd_page (mean_ledger l) p (mean_page pg).
+Proof. unfold mean_ledger, upd_page, set_Ledger_pages. simpl. rewrite map_set_nth. reflexivity. Qed.
+Lemma mean_upd_req l r q : mean_ledger (upd_req l r q) = upd_req (mean_ledger l) r (mean_req q).
+Proof. unfold mean_ledger, upd_req, set_Ledger_reqs. simpl. rewrite map_set_nth. reflexivity. Qed.
+Lemma mean_req_at l r q : req_at l r = Some q -> req_at (mean_ledger l) r = Some (mean_req q).
+Proof. intros Hq. simpl. apply map_nth_error. exact Hq. Qed.
+Lemma mean_page_at l p pg : page_at l p = Some pg -> page_at (mean_ledger l) p = Some (mean_page pg).
+Proof. intros Hp. simpl. apply map_nth_error. exact Hp. Qed.
+Lemma mean_page_inv l p pg' : page_at (mean_ledger l) p = Some pg' -> exists pg, page_at l p = Some pg /\ pg' = mean_page pg.
+Proof. simpl. rewrite nth_error_map. destruct (page_at l p) as [pg|]; [|discriminate]. intros [= <-]. eauto. Qed.
+
+Lemma mean_tail_full P l q c : tail_full P l q c -> tail_full P (mean_ledger l) (mean_req q) c.
+Proof.
+  intros [[T ->]|(t0 & p & pg & T & Hp & Full & ->)]; [left; auto|right]. exists t0, p, (mean_page pg).
+  split; [exact T|]. split; [apply mean_page_at; exact Hp|]. split; [simpl; rewrite map_length; exact Full|reflexivity].
+Qed.
+
+(** * Every micro-operation that is accepted with names is accepted with their meanings *)
+Lemma mean_micro P l l' R : Pages.micro P l l' R -> Pages.micro P (mean_ledger l) (mean_ledger l') (map mean_row R).
+Proof.
+  intros M. destruct M as [r q p pg Hq Hp Tf Full Tk|r q p pg c Hq Hp Tf Pin|r q t0 p pg t b Hq T Hp Room Ht|p pg p2 pg2 Hp Hp2 F1 F2 E1 E2].
+  - rewrite mean_upd_req, mean_upd_page. apply (M_attach P (mean_ledger l) r (mean_req q) p (mean_page pg)).
+    + apply mean_req_at. exact Hq.
+    + apply mean_page_at. exact Hp.
+    + apply mean_tail_full. exact Tf.
+    + simpl. rewrite map_length. exact Full.
+    + simpl. rewrite Tk, skipn_map, firstn_map. reflexivity.
+  - rewrite mean_upd_req, mean_upd_page. apply (M_grow P (mean_ledger l) r (mean_req q) p (mean_page pg) c).
+    + apply mean_req_at. exact Hq.
+    + apply mean_page_at. exact Hp.
+    + apply mean_tail_full. exact Tf.
+    + exact Pin.
+  - pose proof (M_fill P (mean_ledger l) r (mean_req q) t0 p (mean_page pg) (mean t) b) as F.
+    assert (Lp : length (Page_toks (mean_page pg)) = length (Page_toks pg)) by apply map_length.
+    rewrite Lp in F. specialize (F (mean_req_at _ _ _ Hq) T (mean_page_at _ _ _ Hp) Room (map_nth_error _ _ _ Ht)).
+    assert (El : mean_ledger (set_Ledger_next (upd_page l p (fill_page P l pg t)) (fill_next P l pg)) =
+                 set_Ledger_next (upd_page (mean_ledger l) p (fill_page P (mean_ledger l) (mean_page pg) (mean t))) (fill_next P (mean_ledger l) (mean_page pg))).
+    { unfold fill_page, fill_next. rewrite Lp. unfold mean_ledger, set_Ledger_next, upd_page, set_Ledger_pages. simpl. rewrite map_set_nth.
+      f_equal. f_equal. destruct (Nat.eqb (length (Page_toks pg) + 1) P); unfold mean_page, set_Page_cid, set_Page_toks; simpl; rewrite map_app; reflexivity. }
+    rewrite El. unfold fill_row in *. simpl in *. unfold mean_row. simpl. rewrite <- firstn_map. exact F.
+  - rewrite mean_upd_page. apply (M_adopt P (mean_ledger l) p (mean_page pg) p2 (mean_page pg2)); try (apply mean_page_at; assumption); simpl; rewrite ?map_length; auto.
+    rewrite E2. reflexivity.
+Qed.
+
+Lemma mean_micros P l l' R : Pages.micros P l l' R -> Pages.micros P (mean_ledger l) (mean_ledger l') (map mean_row R).
+Proof.
+  induction 1 as [|l1 R l2 R2 _ IH Mi]; [constructor|]. rewrite map_app. eapply Ms_snoc; [exact IH|apply mean_micro; exact Mi].
+Qed.
+
+Lemma mean_row_of l g : mean_row (row_of l g) = row_of (mean_ledger l) (mean_launch g).
+Proof.
+  unfold mean_row, row_of, toks_of, FnsOk.table_of. simpl. rewrite nth_error_map. destruct (req_at l (Launch_req g)) as [q|]; simpl.
+  - rewrite firstn_map. reflexivity.
+  - rewrite !firstn_nil. reflexivity.
+Qed.
+
+Lemma mean_kv_len l r : kv_len (mean_ledger l) r = kv_len l r.
+Proof.
+  unfold kv_len, get. simpl. rewrite !nth_error_map. destruct (req_at l r) as [q|]; [|reflexivity]. cbn [option_map bind]. cbv zeta.
+  change (Req_table (mean_req q)) with (Req_table q). destruct (Nat.eqb (length (Req_table q)) 0); [reflexivity|].
+  destruct (sub_u 64 (length (Req_table q)) 1) as [k|]; [|reflexivity]. cbn [bind]. destruct (nth_error (Req_table q) k) as [p|]; [|reflexivity]. cbn [bind].
+  destruct (mul_u 64 k (Ledger_psize l)) as [m|]; [|reflexivity]. cbn [bind]. rewrite nth_error_map.
+  destruct (page_at l p) as [pg|]; [|reflexivity]. cbn [option_map bind]. simpl. rewrite map_length. reflexivity.
+Qed.
+
+(** * The machine with names *)
+Variables cell logits params : Type.
+Variable row_fn : nat -> nat -> list cell -> cell * logits.
+Variable sample : params -> nat -> logits -> nat.
+Variable P : nat.
+Notation rq := (Reference.rq nat logits params).
+Notation Rq := (Reference.Rq nat logits params).
+Notation prompt := (Reference.prompt nat logits params).
+Notation prm := (Reference.prm nat logits params).
+Notation gen := (Reference.gen nat logits params).
+Notation hist := (Reference.hist nat logits params).
+Notation Ma := (Spec.Ma cell logits params).
+Notation machine := (Spec.machine cell logits params).
+Notation x_mem := (Spec.x_mem cell logits params).
+Notation x_led := (Spec.x_led cell logits params).
+Notation x_rq := (Spec.x_rq cell logits params).
+Notation x_past := (Spec.x_past cell logits params).
+Notation launch_out := (Spec.launch_out cell logits row_fn).
+Notation runs := (Spec.runs cell logits row_fn).
+Notation preachable := (Pages.preachable cell logits params row_fn sample P).
+Notation Pst := (Pages.Pst cell logits params).
+Notation Sync := (EndToEnd.Sync logits params).
+
+(** [Spec.sampled], with the name [a] committed for the token that the device samples *)
+Inductive sampled (l1 : Ledger) (m' : nat -> cell) :
+  Ledger -> (nat -> option rq) -> list Launch -> Ledger -> (nat -> option rq) -> Prop :=
+| sampled_none l Q : sampled l1 m' l Q [] l Q
+| sampled_drop l Q g gs l' Q' : sampled l1 m' l Q gs l' Q' -> sampled l1 m' l Q (g :: gs) l' Q'
+| sampled_take l Q g gs q lg a l2 l' Q' :
+    Launch_sample g = true -> Q (Launch_req g) = Some q ->
+    lg = snd (launch_out l1 m' (mean_launch g)) -> mean a = sample (prm q) (Launch_pos g + 1) lg ->
+    LedgerFns.commit l (Launch_req g) a = Some (l2, true) ->
+    sampled l1 m' l2 (upd Q (Launch_req g) (Some (received _ _ q (mean a) lg))) gs l' Q' ->
+    sampled l1 m' l Q (g :: gs) l' Q'.
+
+Inductive event (S : machine) : machine -> Prop :=
+| N_admit p prs l' r : map mean p = p -> admit (x_led S) p = Some (l', r) ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq p prs [] true))) (x_past S))
+| N_readmit r p prs l' q : map mean p = p -> readmit (x_led S) r p = Some (l', true) -> x_rq S r = Some q ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq p prs [] true))) (q :: x_past S))
+| N_step ops l1 gs m' l2 Q2 :
+    step (x_led S) [] ops = Some (l1, gs, true) ->
+    runs l1 (map mean_launch gs) (x_mem S) m' -> sampled l1 m' l1 (x_rq S) gs l2 Q2 ->
+    event S (Ma m' l2 Q2 (x_past S))
+| N_refuse ops l1 gs l2 : step (x_led S) [] ops = Some (l1, gs, false) -> reset l1 = Some l2 ->
+    event S (Ma (x_mem S) l2 (x_rq S) (x_past S))
+| N_resolve l' : mean_ledger l' = mean_ledger (x_led S) ->   (* names replaced by their tokens, anywhere *)
+    event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| N_reset l' : reset (x_led S) = Some l' -> event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| N_scribble m' : (forall s, unclaimed P (x_led S) s \/ m' s = x_mem S s) ->
+    event S (Ma m' (x_led S) (x_rq S) (x_past S))
+| N_preempt r l' : unpin (x_led S) r = Some (l', true) -> event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| N_finish r l' q : finish (x_led S) r = Some (l', true) -> x_rq S r = Some q ->
+    event S (Ma (x_mem S) l' (upd (x_rq S) r (Some (Rq (prompt q) (prm q) (gen q) false))) (x_past S)).
+Inductive reachable : machine -> Prop :=
+| N_init m n l : create P n = Some l -> reachable (Ma m l (fun _ => None) [])
+| N_event S S' : reachable S -> event S S' -> reachable S'.
+
+(** ** It is the machine of [Pages] on the ledger's meaning *)
+
+Lemma mean_out l m g : launch_out (mean_ledger l) m g = launch_out l m g.
+Proof.
+  unfold Spec.launch_out. f_equal. f_equal. unfold launch_reads, slot_at, Spec.table_of. simpl. rewrite nth_error_map.
+  destruct (req_at l (Launch_req g)); reflexivity.
+Qed.
+Lemma mean_runs l gs m m' : runs l gs m m' -> runs (mean_ledger l) gs m m'.
+Proof. intros [R1 R2]. split; [|exact R2]. intros g Ig. rewrite mean_out. exact (R1 g Ig). Qed.
+
+Lemma mean_commit l r a l2 : LedgerFns.commit l r a = Some (l2, true) ->
+  LedgerFns.commit (mean_ledger l) r (mean a) = Some (mean_ledger l2, true).
+Proof.
+  intros Cm. apply commit_ok in Cm as (q & Hq & Lq & Kv & ->). rewrite mean_upd_req.
+  rewrite (commit_accepts (mean_ledger l) r (mean_req q) (mean a)).
+  - unfold mean_req, set_Req_toks. simpl. rewrite map_app. reflexivity.
+  - apply mean_req_at. exact Hq.
+  - exact Lq.
+  - rewrite mean_kv_len, Kv. simpl. rewrite map_length. reflexivity.
+Qed.
+Lemma mean_sampled l1 m' l Q gs l2 Q2 : sampled l1 m' l Q gs l2 Q2 ->
+  Spec.sampled cell logits params row_fn sample (mean_ledger l1) m' (mean_ledger l) Q (map mean_launch gs) (mean_ledger l2) Q2.
+Proof.
+  induction 1 as [l Q|l Q g gs l' Q' _ IH|l Q g gs q lg a l2 l' Q' Sm Hq El Ea Cm _ IH].
+  - apply Spec.sampled_none.
+  - apply Spec.sampled_drop. exact IH.
+  - apply (Spec.sampled_take _ _ _ _ _ _ _ _ _ (mean_launch g) _ q lg (mean a) (mean_ledger l2)); auto.
+    + rewrite mean_out. exact El.
+    + apply mean_commit. exact Cm.
+Qed.
+
+Lemma mean_good l g : good l g -> good (mean_ledger l) (mean_launch g).
+Proof.
+  intros (q & Hq & Kp & Tk & Sm). exists (mean_req q). split; [apply mean_req_at; exact Hq|]. split; [exact Kp|]. simpl.
+  split; [apply map_nth_error; exact Tk|]. rewrite map_length. exact Sm.
+Qed.
+Lemma mean_unpinned l r q l' : unpinned l r q l' -> unpinned (mean_ledger l) r (mean_req q) (mean_ledger l').
+Proof.
+  intros (U1 & U2 & U3 & U4). split; [exact U1|]. split; [exact U2|]. split; [simpl; rewrite U3, map_set_nth; reflexivity|].
+  intros p. simpl. rewrite !nth_error_map, U4. destruct (page_at l p); reflexivity.
+Qed.
+Lemma mean_reset l l' : reset l = Some l' -> mean_ledger l' = mkLedger (Ledger_psize l) (Ledger_next l)
+  (map (fun _ => mkPage 0 0 0 []) (Ledger_pages (mean_ledger l))) (map (fun q => set_Req_table q []) (Ledger_reqs (mean_ledger l))).
+Proof. intros Re. apply reset_ok in Re as ->. unfold mean_ledger. simpl. rewrite !map_map. reflexivity. Qed.
+
+Theorem named_sim S : reachable S -> 0 < P /\
+  preachable (Pst (x_mem S) (mean_ledger (x_led S)) (x_rq S) (x_past S)) /\ Sync (mean_ledger (x_led S)) (x_rq S).
+Proof.
+  induction 1 as [m n l Cr|S S' _ (Ppos & IH & Sy) E].
+  - apply create_ok in Cr as (-> & Ppos & _). split; [exact Ppos|].
+    assert (E : mean_ledger (init_ledger P n) = init_ledger P n).
+    { unfold mean_ledger, init_ledger. simpl. f_equal. induction n as [|n IHn]; [reflexivity|]. simpl. rewrite IHn. reflexivity. }
+    simpl. rewrite E. split; [constructor|]. intros [|r]; reflexivity.
+  - split; [exact Ppos|]. destruct (page_refines _ _ _ _ _ _ Ppos _ IH) as (D & L & I & Le & _). simpl in I, Le.
+    pose proof (I_psize _ _ _ I) as Ps. simpl in Ps. set (S0 := Pst (x_mem S) (mean_ledger (x_led S)) (x_rq S) (x_past S)) in *.
+    destruct E as [p prs l' r Mp A|r p prs l' q0 Mp A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Em|l' Re|m' Sc|r l' U|r l' q0 F Hq0]; simpl.
+    + apply admit_ok in A as [-> ->]. pose proof (Sy (length (Ledger_reqs (x_led S)))) as Nn.
+      rewrite (proj2 (nth_error_None _ _)) in Nn by (simpl; rewrite map_length; apply le_n).
+      assert (Em : mean_ledger (set_Ledger_reqs (x_led S) (Ledger_reqs (x_led S) ++ [mkReq true p []])) =
+                   set_Ledger_reqs (mean_ledger (x_led S)) (Ledger_reqs (mean_ledger (x_led S)) ++ [mkReq true p []])).
+      { unfold mean_ledger, set_Ledger_reqs. simpl. rewrite map_app. unfold mean_req at 2. simpl. rewrite Mp. reflexivity. }
+      rewrite Em. assert (Ln : length (Ledger_reqs (x_led S)) = length (Ledger_reqs (mean_ledger (x_led S)))) by (simpl; rewrite map_length; reflexivity).
+      rewrite Ln in *. split.
+      * eapply PR_event; [exact IH|]. apply (PE_admit _ _ _ _ _ _ S0). exact Nn.
+      * intros r. cbn [Ledger_reqs set_Ledger_reqs]. unfold upd. destruct (Nat.eqb_spec r (length (Ledger_reqs (mean_ledger (x_led S))))) as [->|Ne].
+        -- rewrite nth_error_app2, Nat.sub_diag by lia. eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r. auto.
+        -- pose proof (Sy r) as X. destruct (Nat.lt_ge_cases r (length (Ledger_reqs (mean_ledger (x_led S))))).
+           ++ rewrite nth_error_app1 by assumption. exact X.
+           ++ rewrite (proj2 (nth_error_None _ _)) in X by assumption. rewrite (proj2 (nth_error_None _ _)); [exact X|]. rewrite app_length. cbn [length]. lia.
+    + apply readmit_ok in A as (q & Hq & Dead & Tq & ->). apply mean_req_at in Hq. pose proof (Sy r) as X. rewrite Hq in X. destruct X as (q0' & X1 & X2 & _).
+      rewrite Hq0 in X1. injection X1 as <-. rewrite mean_upd_req. unfold mean_req at 1 2. simpl. rewrite Mp. split.
+      * eapply PR_event; [exact IH|]. apply (PE_readmit _ _ _ _ _ _ S0 r (mean_req q)); auto. simpl in X2. congruence.
+      * intros r'. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). unfold upd. destruct (Nat.eqb_spec r' r) as [->|]; [|exact (Sy r')].
+        eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r. auto.
+    + apply step_ok in St as (g2 & E & M & G); [|lia]. simpl in E. subst g2. rewrite Ps in M. apply mean_micros in M.
+      rewrite map_map, (map_ext _ (fun g => row_of (mean_ledger l1) (mean_launch g)) (mean_row_of l1)), <- map_map in M.
+      destruct (step_refines _ Ppos D L _ _ _ I Le M) as (D' & I' & _ & _).
+      assert (Sy1 : Sync (mean_ledger l1) (x_rq S)).
+      { intros r. pose proof (micros_reqs _ _ _ _ M r) as X. pose proof (Sy r) as Y. destruct (req_at (mean_ledger (x_led S)) r) as [q|].
+        - destruct X as (q' & more & A & B & C & Dd). rewrite A, C, Dd. exact Y.
+        - rewrite X. exact Y. }
+      assert (G' : Forall (good (mean_ledger l1)) (map mean_launch gs)).
+      { apply Forall_map. eapply Forall_impl; [|exact G]. intros g. apply mean_good. }
+      apply mean_sampled in Rs.
+      destruct (sampled_ok _ _ _ _ _ _ Ppos D' (mean_ledger l1) m' (mean_ledger l1) (x_rq S) _ _ Q2 I' Rs) as (R' & F & E & S2 & Pr); [|exact Sy1|exact G'|].
+      * split; [reflexivity|]. split; [reflexivity|]. intros r q1 H1. exists q1, []. rewrite app_nil_r. auto.
+      * split; [|exact S2]. apply Pr. rewrite E. eapply PR_event; [exact IH|].
+        apply (PE_step _ _ _ _ _ _ S0 (mean_ledger l1) (map (row_of (mean_ledger l1)) (map mean_launch gs)) R'); [exact M| |exact F].
+        apply runs_solution, mean_runs. exact So.
+    + apply step_ok in St as (g2 & E & M & G); [|lia]. rewrite Ps in M. apply mean_micros in M.
+      destruct (micros_shape _ _ _ _ M) as (N1 & N2 & N3). destruct (reset_after P (mean_ledger (x_led S)) (mean_ledger l1) _ Ps M) as [Rr Rp].
+      rewrite (mean_reset _ _ Re), Rr, Rp. change (Ledger_psize l1) with (Ledger_psize (mean_ledger l1)). rewrite N3. split.
+      * eapply PR_event; [exact IH|]. apply (PE_reset _ _ _ _ _ _ S0). exact N1.
+      * exact (sync_reset _ _ _ _ Sy).
+    + rewrite Em. split; [exact IH|exact Sy].
+    + rewrite (mean_reset _ _ Re). split; [|exact (sync_reset _ _ _ _ Sy)].
+      eapply PR_event; [exact IH|]. apply (PE_reset _ _ _ _ _ _ S0). apply le_n.
+    + split; [|exact Sy]. eapply PR_event; [exact IH|]. apply (PE_scribble _ _ _ _ _ _ S0).
+      intros s pg Hs Lt. apply mean_page_inv in Hs as (pg0 & Hs & ->). simpl in Lt. rewrite map_length in Lt.
+      destruct (Sc s) as [Un|Eq]; [|exact Eq]. specialize (Un pg0 Hs). lia.
+    + apply unpin_ok in U as (q & Hq & U). apply mean_req_at in Hq. apply mean_unpinned in U. split; [|exact (sync_unpinned _ _ _ _ _ _ _ Sy Hq U)].
+      eapply PR_event; [exact IH|]. eapply (PE_unpin _ _ _ _ _ _ S0); [exact Hq|exact U].
+    + apply finish_ok in F as (l1 & q1 & U & H1 & ->). apply unpin_ok in U as (q & Hq & U). apply mean_req_at in Hq.
+      assert (Tq : Req_table q1 = []).
+      { destruct U as (_ & _ & U & _). rewrite U in H1. apply nth_error_In in H1 as In1. clear - H1 Hq.
+        assert (Hn : exists q', req_at (x_led S) r = Some q' /\ Req_table q' = Req_table q).
+        { simpl in Hq. rewrite nth_error_map in Hq. destruct (req_at (x_led S) r) as [q'|] eqn:E; [|discriminate]. exists q'. split; [reflexivity|]. injection Hq as A B C. exact C. }
+        destruct Hn as (q' & Hn & _). rewrite (nth_set_nth _ _ _ _ _ Hn), Nat.eqb_refl in H1. injection H1 as <-. reflexivity. }
+      apply mean_unpinned in U. apply mean_req_at in H1.
+      assert (P1 : preachable (Pst (x_mem S) (mean_ledger l1) (x_rq S) (x_past S))).
+      { eapply PR_event; [exact IH|]. eapply (PE_unpin _ _ _ _ _ _ S0); [exact Hq|exact U]. }
+      pose proof (sync_unpinned _ _ _ _ _ _ _ Sy Hq U) as Sy1. rewrite mean_upd_req, Tq. unfold mean_req. simpl. split.
+      * eapply PR_event; [exact P1|]. apply (PE_finish _ _ _ _ _ _ (Pst (x_mem S) (mean_ledger l1) (x_rq S) (x_past S)) r (mean_req q1)); assumption.
+      * intros r'. simpl. rewrite (nth_set_nth _ _ _ _ _ H1). unfold upd. pose proof (Sy1 r') as X.
+        destruct (Nat.eqb_spec r' r) as [->|Ne]; [|exact X].
+        eexists. split; [reflexivity|]. simpl. split; [reflexivity|discriminate].
+Qed.
+
+(** Running ahead changes nothing that a client can see. *)
+Theorem named_equals_reference S q : reachable S -> Spec.served cell logits params S q ->
+  gen q = ref_gen _ _ _ _ row_fn sample (prm q) (prompt q) (length (gen q)).
+Proof. intros R V. destruct (named_sim S R) as (Ppos & Pr & _). exact (page_trace_sound _ _ _ _ _ _ Ppos _ q Pr V). Qed.
+End Names.
