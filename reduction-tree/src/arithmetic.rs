@@ -1,7 +1,8 @@
-//! The named rounding behaviours of the multiply-accumulate step (DESIGN 4), and the chain that every matrix product is.
+//! The named rounding behaviours of the multiply-accumulate step (DESIGN 4), and the chain that every matrix product
+//! is.
 //!
-//! A step fuses sixteen products with an accumulator. How it rounds is the only thing that the three arithmetics disagree
-//! on; everything outside a step is IEEE-754 binary32 in all of them. The soft tensor core itself is in
+//! A step fuses sixteen products with an accumulator. How it rounds is the only thing that the three arithmetics
+//! disagree on; everything outside a step is IEEE-754 binary32 in all of them. The soft tensor core itself is in
 //! [`tensor_core`], the scalar functions are in [`scalar`](crate::scalar).
 
 use half::{bf16, f16};
@@ -96,8 +97,8 @@ pub fn mma_step_f16(arithmetic: Arithmetic, acc: f32, a: &[f16; STEP], b: &[f16;
     step(arithmetic, acc, a, b)
 }
 
-/// A chain of steps over `a` and `b` of equal length, continuing `acc`. The last step is padded with products of +0 and +0.
-/// An empty chain returns `acc`.
+/// A chain of steps over `a` and `b` of equal length, continuing `acc`. The last step is padded with products of +0 and
+/// +0. An empty chain returns `acc`.
 ///
 /// # Panics
 /// When the lengths differ.

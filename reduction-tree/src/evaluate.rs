@@ -3,8 +3,8 @@
 //! Fast implementations are compared with these functions by bits, never by tolerance. The generic evaluator of
 //! [`Tree`](crate::tree) defines the same operators a second time, from their trees; tests hold the two together.
 //!
-//! These functions panic when slices do not have the lengths that their documentation names: they are for tests, references
-//! and audits, and callers check their input first.
+//! These functions panic when slices do not have the lengths that their documentation names: they are for tests,
+//! references and audits, and callers check their input first.
 
 mod attention;
 mod linear;

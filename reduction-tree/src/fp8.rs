@@ -1,7 +1,7 @@
 //! Eight-bit floats and their `wgmma` step on H100 and H200: 32 products, 13 fraction bits.
 //!
-//! Measured (`tests/vectors`): e4m3, e5m2 and the mix of both, with any accumulator and with special values. There is no
-//! e_zero: a nonzero product is at least 2^-32, so a floor cannot matter.
+//! Measured (`tests/vectors`): e4m3, e5m2 and the mix of both, with any accumulator and with special values. There is
+//! no e_zero: a nonzero product is at least 2^-32, so a floor cannot matter.
 //!
 //! `mma.sync` has no 8-bit step of its own on these machines: it converts to float16 and is another tree.
 
@@ -56,11 +56,11 @@ fn exp2i(e: i32) -> f32 {
     f32::from_bits(((e + 127) as u32) << 23)
 }
 
-/// `acc` plus 32 products in one `wgmma` step: every term is truncated to 13 fraction bits below the largest exponent and
-/// the sum is rounded toward zero to 13 fraction bits.
+/// `acc` plus 32 products in one `wgmma` step: every term is truncated to 13 fraction bits below the largest exponent
+/// and the sum is rounded toward zero to 13 fraction bits.
 ///
-/// Triton with `maxNumImpreciseAcc = 32` starts each step at +0 and adds its result to the accumulator in binary32, round
-/// to nearest even: `acc + wgmma_step_fp8(.., 0.0, ..)`.
+/// Triton with `maxNumImpreciseAcc = 32` starts each step at +0 and adds its result to the accumulator in binary32,
+/// round to nearest even: `acc + wgmma_step_fp8(.., 0.0, ..)`.
 pub fn wgmma_step_fp8(a_type: Fp8, b_type: Fp8, acc: f32, a: &[u8; FP8_STEP], b: &[u8; FP8_STEP]) -> f32 {
     let mut products = [Term::ZERO; FP8_STEP];
     let mut special = Special::of_f32(acc);
@@ -75,7 +75,7 @@ pub fn wgmma_step_fp8(a_type: Fp8, b_type: Fp8, acc: f32, a: &[u8; FP8_STEP], b:
     let product_fraction_bits = (a_type.fraction_bits() + b_type.fraction_bits()) as i32;
     let step = Step { fraction_bits: 13, floor_exponent: -133, product_fraction_bits };
     let sum = fused_sum(&step, acc, &products);
-    // 13 of 23 fraction bits are kept. A sum that binary32 holds as a subnormal is a lone accumulator, already truncated
-    // to this unit.
+    // 13 of 23 fraction bits are kept. A sum that binary32 holds as a subnormal is a lone accumulator, already
+    // truncated to this unit.
     f32::from_bits(sum.to_bits() & !0x3ff)
 }

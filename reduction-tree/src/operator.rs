@@ -27,9 +27,9 @@ pub enum Store {
 
 /// y = x Wᵀ with x [m, k] and W `[n, k]` in bfloat16.
 ///
-/// K is cut into `k_split` contiguous chunks. Each chunk is one chain of k16 steps from +0 (the last step is padded with
-/// +0 products). Chunks are added left to right in f32 (round to nearest even), starting with the first; a chunk that would
-/// start at or beyond K does not exist. Then the epilogue, then the store.
+/// K is cut into `k_split` contiguous chunks. Each chunk is one chain of k16 steps from +0 (the last step is padded
+/// with +0 products). Chunks are added left to right in f32 (round to nearest even), starting with the first; a chunk
+/// that would start at or beyond K does not exist. Then the epilogue, then the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinearTree {
     /// Weight rows (before `SiluMul` halves them).
@@ -45,8 +45,8 @@ pub struct LinearTree {
 }
 
 impl LinearTree {
-    /// The chunk count that a plan uses: a function of the weight shape alone. Two chunks where one would leave a decode
-    /// step with too few blocks to stream the weights (measured on an H200, DESIGN 7).
+    /// The chunk count that a plan uses: a function of the weight shape alone. Two chunks where one would leave a
+    /// decode step with too few blocks to stream the weights (measured on an H200, DESIGN 7).
     pub fn k_split_for(n: usize, k: usize) -> usize {
         if n <= 8192 && k >= 1024 { 2 } else { 1 }
     }
@@ -71,8 +71,8 @@ impl LinearTree {
 /// Causal attention of one query row over the KV cells of its own prefix, by absolute position (DESIGN 4.3).
 ///
 /// The state of a row in a split is `(c, l[8], acc[head_dim])`, from `(-inf, 0, 0)`: the scaled running maximum, eight
-/// lanes of the denominator, the weighted values. Per tile of `kv_tile` tokens, with `s_j` the chain of k16 steps over the
-/// head dimension (a masked j is not in the maximum, has `p_j = +0`, and its V counts as +0):
+/// lanes of the denominator, the weighted values. Per tile of `kv_tile` tokens, with `s_j` the chain of k16 steps over
+/// the head dimension (a masked j is not in the maximum, has `p_j = +0`, and its V counts as +0):
 ///
 /// 1. `c' = max(c, max_j(s_j) * scale_log2)`, the maximum ignoring NaN; `alpha = exp2(c - c')`;
 /// 2. `p_j = exp2(fma(s_j, scale_log2, -c'))`;
@@ -80,12 +80,17 @@ impl LinearTree {
 /// 4. `acc = acc * alpha`, continued by k16 steps over the tile's tokens with `bf16(p_j)` and V.
 ///
 /// A tile that is wholly masked for the row leaves its state untouched. At the end of a split
-/// `l = ((l0+l1)+(l2+l3)) + ((l4+l5)+(l6+l7))`. The first split that the row sees is the total; every later one is merged
-/// left to right: `c' = max(C, c)`, `a = exp2(C - c')`, `b = exp2(c - c')`, `L = fma(l, b, L*a)`, `A = fma(acc, b, A*a)`.
+/// `l = ((l0+l1)+(l2+l3)) + ((l4+l5)+(l6+l7))`. The first split that the row sees is the total `(C, L, A)`; every later
+/// one is merged left to right:
+///
+/// * `c' = max(C, c)`, `a = exp2(C - c')`, `b = exp2(c - c')`;
+/// * `L = fma(l, b, L*a)`, `A = fma(acc, b, A*a)`.
+///
 /// The output is `A * (1 / L)`, rounded to bfloat16.
 ///
-/// The lanes follow the accumulator layout of the tensor core, so that no kernel moves a value between threads to add it:
-/// `wgmma` and `mma.sync` hold tokens 2t and 2t+1 of every eight in one thread, and with the operands swapped token g.
+/// The lanes follow the accumulator layout of the tensor core, so that no kernel moves a value between threads to add
+/// it: `wgmma` and `mma.sync` hold tokens 2t and 2t+1 of every eight in one thread, and with the operands swapped token
+/// g.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionTree {
     /// Elements of one head; a multiple of 16.
@@ -149,13 +154,13 @@ impl RmsNormTree {
 /// ln(Σ exp(x_i)) of a row of binary32 logits.
 ///
 /// 1. `m` is the largest logit, NaN ignored, starting from -infinity.
-/// 2. The row is cut into chunks of 16384 elements. In a chunk, element i belongs to lane `i mod 1024`; each lane is one
-///    chain `acc = acc + exp2((x_i - m) * LOG2_E)` from +0 in ascending i; the 1024 lanes (those without an element are +0)
-///    are added as a pairwise tree of neighbours.
+/// 2. The row is cut into chunks of 16384 elements. In a chunk, element i belongs to lane `i mod 1024`; each lane is
+///    one chain `acc = acc + exp2((x_i - m) * LOG2_E)` from +0 in ascending i; the 1024 lanes (those without an element
+///    are +0) are added as a pairwise tree of neighbours.
 /// 3. `s` is the sum of the chunks, left to right, starting with the first; the result is `m + ln(s)`.
 ///
-/// A NaN logit has no weight, since exp2 of NaN is +0. The maximum comes first, in a pass of its own, because it needs no
-/// order; chunks let several blocks share one long row.
+/// A NaN logit has no weight, since exp2 of NaN is +0. The maximum comes first, in a pass of its own, because it needs
+/// no order; chunks let several blocks share one long row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LogSumExpTree {
     /// Row length.
@@ -176,7 +181,8 @@ pub struct SampleParams {
     pub temperature: f32,
     /// Keep logits not below the k-th largest; `None` keeps all.
     pub top_k: Option<u32>,
-    /// Keep the smallest set of largest probabilities whose sum reaches this (ties with its last value included); 1 keeps all.
+    /// Keep the smallest set of largest probabilities whose sum reaches this (ties with its last value included); 1
+    /// keeps all.
     pub top_p: f32,
     /// Keep probabilities of at least this fraction of the largest; 0 keeps all.
     pub min_p: f32,

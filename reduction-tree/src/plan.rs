@@ -1,7 +1,7 @@
 //! The plan: one tree for each operator of a model, and the digest that names all of its bits.
 //!
-//! A plan is computed from the model's shape and an arithmetic alone. Two runs whose plans have one digest, on the same weights
-//! and input, give the same bits; so the plan's digest is the determinism domain that a receipt records.
+//! A plan is computed from the model's shape and an arithmetic alone. Two runs whose plans have one digest, on the same
+//! weights and input, give the same bits; so the plan's digest is the determinism domain that a receipt records.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -52,8 +52,8 @@ impl Plan {
         Self { arithmetic, operators: vec![], data: vec![] }
     }
 
-    /// The plan of a dense decoder. Operators that all layers share occur once; attention occurs once for each layer, since
-    /// its window may differ.
+    /// The plan of a dense decoder. Operators that all layers share occur once; attention occurs once for each layer,
+    /// since its window may differ.
     pub fn of_model(shape: &ModelShape, arithmetic: Arithmetic) -> Self {
         let linear = |n, k, epilogue, store| {
             LinearTree { n, k, k_split: LinearTree::k_split_for(n, k), epilogue, store }.tree(arithmetic)

@@ -1,7 +1,7 @@
 //! Rotary position embedding: tables as data, and the rotation of one head.
 //!
-//! Tables are made once on the host in binary64 with a pure-Rust math library, so every machine makes the same ones; they
-//! are then hashed and uploaded like weights.
+//! Tables are made once on the host in binary64 with a pure-Rust math library, so every machine makes the same ones;
+//! they are then hashed and uploaded like weights.
 
 use crate::operator::RopePairing;
 
@@ -42,14 +42,15 @@ impl Llama3Scaling {
 /// Cosine and sine tables, both [positions, inverse_frequencies.len()]: the binary64 cosine and sine of
 /// `position * inverse_frequency`, rounded to binary32.
 ///
-/// The binary64 functions err by less than one unit in their last place, so the tables are correctly rounded but for values
-/// within 2^-29 of a rounding boundary (not excluded, and without effect on reproducibility).
+/// The binary64 functions err by less than one unit in their last place, so the tables are correctly rounded but for
+/// values within 2^-29 of a rounding boundary (not excluded, and without effect on reproducibility).
 pub fn tables(positions: usize, inverse_frequencies: &[f64]) -> (Vec<f32>, Vec<f32>) {
     let angles = (0..positions).flat_map(|p| inverse_frequencies.iter().map(move |&f| p as f64 * f));
     angles.map(|angle| (libm::cos(angle) as f32, libm::sin(angle) as f32)).unzip()
 }
 
-/// The rotation of one pair: `(fma(x0, cos, -(x1 * sin)), fma(x1, cos, x0 * sin))`, the inner products rounded to binary32.
+/// The rotation of one pair: `(fma(x0, cos, -(x1 * sin)), fma(x1, cos, x0 * sin))`, the inner products rounded to
+/// binary32.
 #[inline]
 pub fn rotate_pair(x0: f32, x1: f32, cos: f32, sin: f32) -> (f32, f32) {
     (x0.mul_add(cos, -(x1 * sin)), x1.mul_add(cos, x0 * sin))

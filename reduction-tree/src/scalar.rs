@@ -1,11 +1,11 @@
 //! Scalar functions from IEEE-754 binary32 `add mul fma div sqrt` (round to nearest even) and integer operations alone.
 //!
-//! Each function's documentation is its definition, operation by operation: CUDA and SIMD versions follow it line by line
-//! and get the same bits. All are branch-free (selects only). Nothing comes from a platform's math library; where a target
-//! has no FMA instruction, `mul_add` is a correctly rounded call.
+//! Each function's documentation is its definition, operation by operation: CUDA and SIMD versions follow it line by
+//! line and get the same bits. All are branch-free (selects only). Nothing comes from a platform's math library; where
+//! a target has no FMA instruction, `mul_add` is a correctly rounded call.
 //!
-//! NaN: a stored NaN is canonical, 0x7fffffff in binary32 and 0x7fff in bfloat16. Inside an expression a NaN has no payload
-//! that anything may look at.
+//! NaN: a stored NaN is canonical, 0x7fffffff in binary32 and 0x7fff in bfloat16. Inside an expression a NaN has no
+//! payload that anything may look at.
 
 use half::bf16;
 
@@ -48,8 +48,8 @@ pub fn canonical(x: f32) -> f32 {
     if x.is_nan() { CANONICAL_NAN } else { x }
 }
 
-/// `x` rounded to nearest even to bfloat16; every NaN becomes 0x7fff, and what rounds beyond the largest finite value becomes
-/// an infinity.
+/// `x` rounded to nearest even to bfloat16; every NaN becomes 0x7fff, and what rounds beyond the largest finite value
+/// becomes an infinity.
 ///
 /// In integers: `(bits + 0x7fff + ((bits >> 16) & 1)) >> 16`, unless x is NaN.
 #[inline]
@@ -62,16 +62,16 @@ pub fn to_bf16(x: f32) -> bf16 {
 /// 2^x.
 ///
 /// 1. `x = x > -127 ? x : -127`, so that NaN becomes -127; then `x = x < 128 ? x : 128`.
-/// 2. `t = x + 12582912` (0x4b400000, 1.5 * 2^23); `n = t - 12582912`, the integer nearest to x, ties to even; `f = x - n`,
-///    exact.
+/// 2. `t = x + 12582912` (0x4b400000, 1.5 * 2^23); `n = t - 12582912`, the integer nearest to x, ties to even;
+///    `f = x - n`, exact.
 /// 3. `p = fma(f, fma(f, fma(f, fma(f, fma(f, C5, C4), C3), C2), C1), 1)` with C = [`EXP2_POLYNOMIAL`].
 /// 4. The bits of the result are `bits(p) + (bits(t) << 23)` in wrapping 32-bit arithmetic: n is added to p's exponent
 ///    (the upper bits of t are shifted out).
 ///
-/// Relative error at most 1.5e-7 for x in [-126, 128). From -126 down to -127 the result falls linearly to +0 instead of
-/// following the subnormals. 2^x is +0 at or below -127 **and at NaN**, exact at integers, and +infinity from 128 on. That
-/// NaN gives +0 costs nothing on any machine, and no caller here depends on a NaN surviving: attention ends in 0 * (1/0),
-/// SiLU multiplies by its argument.
+/// Relative error at most 1.5e-7 for x in [-126, 128). From -126 down to -127 the result falls linearly to +0 instead
+/// of following the subnormals. 2^x is +0 at or below -127 **and at NaN**, exact at integers, and +infinity from 128
+/// on. That NaN gives +0 costs nothing on any machine, and no caller here depends on a NaN surviving: attention ends in
+/// 0 * (1/0), SiLU multiplies by its argument.
 #[inline]
 pub fn exp2(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0;
@@ -84,8 +84,8 @@ pub fn exp2(x: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(t.to_bits() << 23))
 }
 
-/// `log2(m) + e` for m = 1 + f in [sqrt(1/2), sqrt(2)): `fma(f, P(f), e)`, P by Horner's rule in FMA from the highest power
-/// of [`LOG2_POLYNOMIAL`].
+/// `log2(m) + e` for m = 1 + f in [sqrt(1/2), sqrt(2)): `fma(f, P(f), e)`, P by Horner's rule in FMA from the highest
+/// power of [`LOG2_POLYNOMIAL`].
 #[inline]
 fn log2_reduced(f: f32, e: f32) -> f32 {
     let [head @ .., last] = LOG2_POLYNOMIAL;
@@ -108,8 +108,8 @@ fn split_log2(x: f32) -> (i32, f32) {
 /// 1. A subnormal x (below 0x00800000) is multiplied by 2^23 and 23 is taken from the exponent at the end.
 /// 2. `i = bits(x) - 0x3f3504f3`; `e = i >> 23` (arithmetic); `f = from_bits((i & 0x7fffff) + 0x3f3504f3) - 1`, so that
 ///    1 + f lies in [sqrt(1/2), sqrt(2)).
-/// 3. `p = P(f)`, Horner in FMA from the highest power of [`LOG2_POLYNOMIAL`]; the result is `fma(f, p, e)` with e converted
-///    to binary32.
+/// 3. `p = P(f)`, Horner in FMA from the highest power of [`LOG2_POLYNOMIAL`]; the result is `fma(f, p, e)` with e
+///    converted to binary32.
 /// 4. Selects: x < 0 or NaN gives the canonical NaN, ±0 gives -infinity, +infinity gives +infinity.
 ///
 /// Relative error at most 2e-7; exact at powers of two.

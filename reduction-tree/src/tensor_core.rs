@@ -1,12 +1,12 @@
 //! The soft tensor core: one fused sum of exact products and an accumulator, as measured on an H200 (DESIGN 4.2).
 //!
-//! 1. Product significands are exact and not renormalised; the exponent of a product is the sum of its factors' exponents
-//!    (a subnormal factor has hidden bit 0 and the minimal exponent).
+//! 1. Product significands are exact and not renormalised; the exponent of a product is the sum of its factors'
+//!    exponents (a subnormal factor has hidden bit 0 and the minimal exponent).
 //! 2. The common exponent is the largest among nonzero products, a nonzero accumulator and a floor.
 //! 3. The magnitude of every term is truncated to units of 2^(common - fraction_bits); the sum of the terms is an exact
 //!    integer.
-//! 4. The sum is normalised once, rounded toward zero to binary32. Subnormals are kept, overflow is infinity and zero is
-//!    always +0.
+//! 4. The sum is normalised once, rounded toward zero to binary32. Subnormals are kept, overflow is infinity and zero
+//!    is always +0.
 //!
 //! Not here: which inputs have which parameters. That is [`arithmetic`](crate::arithmetic) for 16-bit inputs and
 //! [`fp8`](crate::fp8) for 8-bit ones.
@@ -39,8 +39,8 @@ impl Term {
     /// +0.
     pub const ZERO: Self = Self { negative: false, significand: 0, exponent: 0 };
 
-    /// Splits a binary format with `exponent_bits` and `fraction_bits`. Infinities and NaNs decode as large numbers and must
-    /// be sorted out by the caller.
+    /// Splits a binary format with `exponent_bits` and `fraction_bits`. Infinities and NaNs decode as large numbers and
+    /// must be sorted out by the caller.
     #[inline]
     pub fn decode(bits: u32, exponent_bits: u32, fraction_bits: u32) -> Self {
         let field = (bits >> fraction_bits) & ((1 << exponent_bits) - 1);
@@ -142,8 +142,8 @@ pub fn fused_sum(step: &Step, acc: f32, products: &[Term]) -> f32 {
     round_toward_zero(sum, common - step.fraction_bits)
 }
 
-/// The term in units of 2^(common - fraction_bits), its magnitude truncated. `shift` is the fraction bits of those units
-/// less the fraction bits of the significand; it may be negative.
+/// The term in units of 2^(common - fraction_bits), its magnitude truncated. `shift` is the fraction bits of those
+/// units less the fraction bits of the significand; it may be negative.
 #[inline]
 fn aligned(term: &Term, shift: i32, common: i32) -> i64 {
     // A zero term may carry an exponent above the common one; its magnitude stays 0 whatever the shift is.

@@ -1,15 +1,15 @@
 //! The vocabulary: a reduction tree as an immutable, hash-consed expression for one output element.
 //!
-//! Free coordinates `c0, c1, ..` name the output element; leaves are loads by role and logical coordinates, never by address.
-//! Binders ([`Chain`], [`Reduce`], [`Fold`]) are kept without names (de Bruijn levels), integers as sums of products, and
-//! operands that commute exactly are ordered, so that one tree has one form however it was built. Nested chains of one kind
-//! are joined: K tiles of 32, 64 or 128 are one chain.
+//! Free coordinates `c0, c1, ..` name the output element; leaves are loads by role and logical coordinates, never by
+//! address. Binders ([`Chain`], [`Reduce`], [`Fold`]) are kept without names (de Bruijn levels), integers as sums of
+//! products, and operands that commute exactly are ordered, so that one tree has one form however it was built. Nested
+//! chains of one kind are joined: K tiles of 32, 64 or 128 are one chain.
 //!
-//! Floating-point operations are never rearranged. What is equal here is equal in bits under the arithmetic that the chains
-//! name; what is different may still be equal.
+//! Floating-point operations are never rearranged. What is equal here is equal in bits under the arithmetic that the
+//! chains name; what is different may still be equal.
 //!
-//! [`Tree::text`] is the canonical text and [`Tree::digest`] its BLAKE3; [`Tree::eval`] gives the bits; [`Tree::pretty`] is
-//! for people.
+//! [`Tree::text`] is the canonical text and [`Tree::digest`] its BLAKE3; [`Tree::eval`] gives the bits;
+//! [`Tree::pretty`] is for people.
 
 pub mod build;
 mod digest;
@@ -46,8 +46,8 @@ struct Inner {
     has_vars: bool,
 }
 
-/// A variable of a binder under construction. [`Tree::chain`], [`Tree::reduce`] and [`Tree::fold`] turn it into a binder's
-/// own; no closed tree holds one.
+/// A variable of a binder under construction. [`Tree::chain`], [`Tree::reduce`] and [`Tree::fold`] turn it into a
+/// binder's own; no closed tree holds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Var(u64);
 
@@ -62,13 +62,13 @@ impl Var {
 /// One operation with its operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Integer: a sum of products, each a sorted list of factors with a coefficient, in wrapping 64-bit arithmetic. The sum is
-    /// sorted; a constant is a product of nothing. Never a single factor with coefficient 1.
+    /// Integer: a sum of products, each a sorted list of factors with a coefficient, in wrapping 64-bit arithmetic. The
+    /// sum is sorted; a constant is a product of nothing. Never a single factor with coefficient 1.
     Sum(Vec<(Vec<Tree>, i64)>),
     /// Integer: a coordinate of the output element.
     Coord(u32),
-    /// Integer or number: a variable of the `level`-th enclosing binder, counted outwards from 0. Slot 0 is the index of the
-    /// chain, lane of the reduction or iteration of the fold; slot 1 + s is the carried value s of a fold.
+    /// Integer or number: a variable of the `level`-th enclosing binder, counted outwards from 0. Slot 0 is the index
+    /// of the chain, lane of the reduction or iteration of the fold; slot 1 + s is the carried value s of a fold.
     Bound {
         /// Binders between here and the one meant.
         level: u32,
@@ -240,8 +240,8 @@ pub struct Slot {
     pub body: Tree,
 }
 
-/// A sequential loop over `trip` iterations (none if negative). Its first slot is the result; the others are the carried values
-/// that it needs, in an order that depends on their structure alone, and no two are provably equal.
+/// A sequential loop over `trip` iterations (none if negative). Its first slot is the result; the others are the
+/// carried values that it needs, in an order that depends on their structure alone, and no two are provably equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// Number of iterations.
@@ -311,8 +311,8 @@ impl Tree {
         Self::new(Node::Reduce(Reduce { combiner, order, len, bodies, out }))
     }
 
-    /// The loop over `iteration` in 0..trip with the carried values `(variable, initial value, value after an iteration)`; the
-    /// final value of the one numbered `out`. Carried values that it does not need are left out.
+    /// The loop over `iteration` in 0..trip with the carried values `(variable, initial value, value after an
+    /// iteration)`; the final value of the one numbered `out`. Carried values that it does not need are left out.
     pub fn fold(trip: Self, iteration: Var, carried: &[(Var, Self, Self)], out: usize) -> Self {
         let order = needed(carried, out);
         let mut vars = vec![iteration];

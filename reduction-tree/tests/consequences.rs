@@ -20,8 +20,8 @@ fn pow2(e: i32) -> f64 {
     libm::exp2(f64::from(e))
 }
 
-/// One fused step in binary64, where every quantity is exact: products have at most 22 bits, terms are scaled by powers of two
-/// and cut with `trunc`, and their sum stays below 2^53.
+/// One fused step in binary64, where every quantity is exact: products have at most 22 bits, terms are scaled by powers
+/// of two and cut with `trunc`, and their sum stays below 2^53.
 fn fused_f64(fraction_bits: i32, floor: i32, smallest: i32, acc: f32, a: &[f64], b: &[f64]) -> f32 {
     let pairs = || a.iter().zip(b);
     let products = pairs().map(|(a, b)| (a * b, exponent(*a, smallest) + exponent(*b, smallest)));
@@ -215,7 +215,8 @@ proptest! {
     }
 }
 
-/// The live negative control of the permutation rule: across steps the order matters, and in `ieee` it matters everywhere.
+/// The live negative control of the permutation rule: across steps the order matters, and in `ieee` it matters
+/// everywhere.
 #[test]
 fn k_may_not_be_permuted_across_steps() {
     let mut random = Random::new(9);

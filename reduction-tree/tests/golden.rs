@@ -1,5 +1,5 @@
-//! The definition, pinned: digests of the bits of every function and operator on seeded inputs. A change here is a change of
-//! what every backend and every receipt means; no refactoring and no other machine may cause one.
+//! The definition, pinned: digests of the bits of every function and operator on seeded inputs. A change here is a
+//! change of what every backend and every receipt means; no refactoring and no other machine may cause one.
 
 mod common;
 

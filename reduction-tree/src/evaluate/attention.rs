@@ -26,8 +26,9 @@ struct Total {
     acc: Vec<f32>,
 }
 
-/// One row of one head, rounded to bfloat16 `[head_dim]`, as [`AttentionTree`] says. `q` is `[head_dim]`; `keys` and `values`
-/// are [more than position, head_dim], row j holding absolute position j; rows that the query does not see are not read.
+/// One row of one head, rounded to bfloat16 `[head_dim]`, as [`AttentionTree`] says. `q` is `[head_dim]`; `keys` and
+/// `values` are [more than position, head_dim], row j holding absolute position j; rows that the query does not see are
+/// not read.
 pub fn attention(
     arithmetic: Arithmetic,
     tree: &AttentionTree,

@@ -41,10 +41,10 @@ pub fn sanitise(x: bf16) -> (bf16, bool) {
     if x.is_finite() { (x, false) } else { (bf16::from_bits(0), true) }
 }
 
-/// Row `qkv` [(q_heads + 2 kv_heads) * head_dim] is cut into q, k and v heads. Each q and k head is widened to f32, or normed
-/// as [`rmsnorm_f32`](super::rmsnorm_f32) without rounding to bfloat16; rotated with the table rows `cos` and `sin`
-/// [head_dim / 2] of its position; and only then rounded to bfloat16. v is copied. Keys and values that are not finite
-/// after that are stored as +0 and raise the fault flag; a query is left as it is, it can only harm its own row.
+/// Row `qkv` [(q_heads + 2 kv_heads) * head_dim] is cut into q, k and v heads. Each q and k head is widened to f32, or
+/// normed as [`rmsnorm_f32`](super::rmsnorm_f32) without rounding to bfloat16; rotated with the table rows `cos` and
+/// `sin` [head_dim / 2] of its position; and only then rounded to bfloat16. v is copied. Keys and values that are not
+/// finite after that are stored as +0 and raise the fault flag; a query is left as it is, it can only harm its own row.
 pub fn qkv(params: &Qkv, qkv: &[bf16], cos: &[f32], sin: &[f32]) -> QkvRow {
     let d = params.head_dim;
     assert_eq!(qkv.len(), (params.q_heads + 2 * params.kv_heads) * d);

@@ -17,8 +17,8 @@ pub fn residual_add(a: &[bf16], b: &[bf16]) -> Vec<bf16> {
     a.iter().zip(b).map(|(a, b)| to_bf16(a.widen() + b.widen())).collect()
 }
 
-/// The pairwise tree of neighbours: (0+1), (2+3), .. are added, then their sums in the same way, down to one. The length is
-/// a power of two.
+/// The pairwise tree of neighbours: (0+1), (2+3), .. are added, then their sums in the same way, down to one. The
+/// length is a power of two.
 pub fn neighbour_sum(lanes: &[f32]) -> f32 {
     assert!(lanes.len().is_power_of_two());
     if let [one] = lanes {
@@ -81,8 +81,8 @@ pub fn log_sum_exp(tree: &LogSumExpTree, logits: &[f32]) -> LogSumExp {
     LogSumExp { max, sum }
 }
 
-/// The lowest index among the largest values under IEEE comparison (-0 equals +0); a NaN is never chosen. 0 when there is
-/// nothing but NaN and -infinity.
+/// The lowest index among the largest values under IEEE comparison (-0 equals +0); a NaN is never chosen. 0 when there
+/// is nothing but NaN and -infinity.
 pub fn argmax(values: &[f32]) -> usize {
     let best =
         values.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (i, &x)| if x > best.1 { (i, x) } else { best });

@@ -1,16 +1,18 @@
 //! Choosing a token from one row of logits.
 //!
-//! Every step is a function of the row and its own parameters. Filters are thresholds on values and the only sum, that of
-//! top-p, is a sum of integers, so no step has an order to get wrong.
+//! Every step is a function of the row and its own parameters. Filters are thresholds on values and the only sum, that
+//! of top-p, is a sum of integers, so no step has an order to get wrong.
 //!
 //! 1. `m` is the largest logit, NaN ignored. If the temperature is not at least 2^-126 (0, negative, NaN) or m is not
 //!    finite, the token is [`argmax`] of the logits and the rest is skipped.
-//! 2. `r = 1 / temperature`; `z_i = (x_i - m) * r`; `w_i = exp2(z_i * LOG2_E)`, the probability relative to the largest.
+//! 2. `r = 1 / temperature`; `z_i = (x_i - m) * r`; `w_i = exp2(z_i * LOG2_E)`, the probability relative to the
+//!    largest.
 //! 3. top-k: with k given, at least 1 and less than the number of logits that are not NaN, the k-th largest of those
 //!    (repeated values count) is a threshold, and `x_i` below it are dropped. NaN is always dropped.
 //! 4. top-p, if below 1: among what is left, `q_i = trunc(w_i * 2^40)` as an integer, Q their exact sum, `P =
-//!    trunc(max(top_p, 0) * 2^32)`, `need = ceil(P * Q / 2^32)` exactly (the product has up to 91 bits). The threshold is the
-//!    largest logit v such that the `q_i` of all `x_i >= v` that are left sum to at least `need`; `x_i` below it are dropped.
+//!    trunc(max(top_p, 0) * 2^32)`, `need = ceil(P * Q / 2^32)` exactly (the product has up to 91 bits). The threshold
+//!    is the largest logit v such that the `q_i` of all `x_i >= v` that are left sum to at least `need`; `x_i` below it
+//!    are dropped.
 //! 5. min-p: `w_i` below `min_p` are dropped.
 //! 6. The token is the lowest index among the largest `z_i + g_i` of what is left, g being [`gumbel_noise`] of (seed,
 //!    position, i). If nothing is left (min_p above 1), it is the argmax of the logits.

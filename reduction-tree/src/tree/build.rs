@@ -1,9 +1,9 @@
 //! The trees of the operators, from their parameters.
 //!
 //! Output coordinates: c0 is the row, c1 the column (or head), c2 the element of a head. Roles of leaves: `x [c0, k]`,
-//! `weight [n, k]`, `bias [n]`, `residual [c0, n]`; `table [token, k]`, `token [c0]`; `qkv [c0, i]`, `cos`/`sin [c0, i]` (the
-//! table row of the row's position), `norm [i]`; `q [c0, head, i]`, `position [c0]`, and `key`/`value [c0, j, kv_head, i]`: the
-//! cell of absolute position j in row c0's own prefix; `logits [c0, i]`.
+//! `weight [n, k]`, `bias [n]`, `residual [c0, n]`; `table [token, k]`, `token [c0]`; `qkv [c0, i]`, `cos`/`sin [c0,
+//! i]` (the table row of the row's position), `norm [i]`; `q [c0, head, i]`, `position [c0]`, and `key`/`value [c0, j,
+//! kv_head, i]`: the cell of absolute position j in row c0's own prefix; `logits [c0, i]`.
 
 use super::{ChainKind, Combiner, Op, Order, Tree, Var};
 use crate::arithmetic::Arithmetic;
@@ -331,7 +331,8 @@ impl Attention<'_> {
         (first, count)
     }
 
-    /// One split from a fresh state: the value that `update` carries beside the maximum; without it, the maximum itself.
+    /// One split from a fresh state: the value that `update` carries beside the maximum; without it, the maximum
+    /// itself.
     fn split(&self, split: &Tree, update: Option<Update>) -> Tree {
         let (first, count) = self.tiles(split);
         let (i, max) = (Var::fresh(), Var::fresh());

@@ -1,7 +1,7 @@
 //! The generic evaluator: the bits of a tree, from its leaves.
 //!
-//! This is the definition that everything else is measured by, so it does what the tree says and nothing clever. The one
-//! thing it adds is a memory: inside one iteration of a binder a shared subtree is computed once.
+//! This is the definition that everything else is measured by, so it does what the tree says and nothing clever. The
+//! one thing it adds is a memory: inside one iteration of a binder a shared subtree is computed once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Joining nested chains: an accumulator that passes through unchanged is one chain.
 //!
-//! A chain of whole steps followed by a chain of the same kind makes the same steps in the same order as one longer chain, so
-//! the bits are the same. This holds only where the first part ends on a step boundary: a multiple of 16 products (32 for
-//! 8-bit inputs). Anything between two parts, such as a scale, keeps them apart.
+//! A chain of whole steps followed by a chain of the same kind makes the same steps in the same order as one longer
+//! chain, so the bits are the same. This holds only where the first part ends on a step boundary: a multiple of 16
+//! products (32 for 8-bit inputs). Anything between two parts, such as a scale, keeps them apart.
 
 use super::rewrite::swaps;
 use super::{Chain, ChainKind, Fold, Node, Tree, Var};
@@ -27,8 +27,8 @@ impl ChainKind {
     }
 }
 
-/// `chain` joined with the chain that it starts from: the factors of the second at k must be those of the first at k + its
-/// length. An empty chain is its start.
+/// `chain` joined with the chain that it starts from: the factors of the second at k must be those of the first at k +
+/// its length. An empty chain is its start.
 pub(super) fn chain(chain: &Chain) -> Option<Tree> {
     if chain.len.as_int().is_some_and(|len| len <= 0) {
         return Some(chain.init.clone());
@@ -51,8 +51,8 @@ pub(super) fn chain(chain: &Chain) -> Option<Tree> {
     Some(Tree::chain(chain.kind.clone(), first.len.plus(&chain.len), first.init.clone(), k, a, b))
 }
 
-/// A loop whose body is one chain of constant length that starts from the carried value: factors that depend on the iteration
-/// i and the index k only as `len * i + k` make it one chain. Loops of no or one iteration are unrolled.
+/// A loop whose body is one chain of constant length that starts from the carried value: factors that depend on the
+/// iteration i and the index k only as `len * i + k` make it one chain. Loops of no or one iteration are unrolled.
 pub(super) fn fold(fold: &Fold) -> Option<Tree> {
     let inits: Vec<Tree> = fold.slots.iter().map(|slot| slot.init.clone()).collect();
     match fold.trip.as_int() {

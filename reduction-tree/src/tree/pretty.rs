@@ -9,8 +9,8 @@ use super::{Chain, Fold, IntOp, Node, Reduce, Tree};
 const LINES_MAX: usize = 2000;
 
 impl Tree {
-    /// An ASCII drawing. A subtree that occurs twice under the same binders is drawn once and referred to by the line number in
-    /// brackets.
+    /// An ASCII drawing. A subtree that occurs twice under the same binders is drawn once and referred to by the line
+    /// number in brackets.
     pub fn pretty(&self) -> String {
         let mut printer =
             Printer { text: String::new(), lines: 0, names: vec![], drawn: HashSet::new(), counts: [0; 3] };

@@ -110,7 +110,8 @@ fn free_levels(node: &Node) -> i128 {
         Node::Bound { level, .. } => 1 << (*level).min(127),
         _ => 0,
     };
-    // Levels move inwards by the binders in between; the sign bit stays, which only makes a tree look more open than it is.
+    // Levels move inwards by the binders in between; the sign bit stays, which only makes a tree look more open than it
+    // is.
     children(node).into_iter().fold(own, |levels, (child, binders)| levels | (child.0.levels >> binders))
 }
 
@@ -123,8 +124,8 @@ pub(super) fn swaps(kind: &ChainKind) -> bool {
     }
 }
 
-/// Rebuilds `root` with the nodes that `replace` answers for; it is told the number of binders above the node. Parts for which
-/// `keep` holds are taken over.
+/// Rebuilds `root` with the nodes that `replace` answers for; it is told the number of binders above the node. Parts
+/// for which `keep` holds are taken over.
 pub(super) fn rewrite(
     root: &Tree,
     replace: &dyn Fn(&Node, u32) -> Option<Tree>,

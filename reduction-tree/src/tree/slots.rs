@@ -5,9 +5,9 @@ use super::{Fold, Node, Slot, Tree};
 
 /// The fold with its slots in canonical order, equal ones merged.
 ///
-/// Slots are told apart by refinement: two of them have one colour at first if they start from one value, and keep one colour
-/// as long as their bodies agree once every carried value is replaced by its colour. Slots that keep one colour to the end
-/// have equal values after every iteration (by induction over iterations), so one of them stands for all.
+/// Slots are told apart by refinement: two of them have one colour at first if they start from one value, and keep one
+/// colour as long as their bodies agree once every carried value is replaced by its colour. Slots that keep one colour
+/// to the end have equal values after every iteration (by induction over iterations), so one of them stands for all.
 pub(super) fn ordered(fold: Fold) -> Fold {
     if fold.slots.len() < 2 {
         return fold;
@@ -60,8 +60,8 @@ fn distinct(colours: &[[u8; 32]]) -> usize {
     sorted.len()
 }
 
-/// The bodies with their carried values replaced; `f` is told the slot and the number of binders inside the body. They are
-/// walked as one tree, so that what they share is walked once.
+/// The bodies with their carried values replaced; `f` is told the slot and the number of binders inside the body. They
+/// are walked as one tree, so that what they share is walked once.
 fn replace_carried(slots: &[Slot], f: &dyn Fn(usize, u32) -> Tree) -> Vec<Tree> {
     let replace = |node: &Node, depth: u32| match node {
         Node::Bound { level, slot } if *level == depth && *slot > 0 => Some(f(*slot as usize - 1, depth)),

@@ -1,7 +1,7 @@
 //! The canonical text: one line for each distinct node, operands before their users, the root last.
 //!
-//! A line is `n: head operand operand ..`, an operand being `#n`. Equal subtrees are one line, so the text is linear in the
-//! size of the shared graph, and it depends on the structure alone.
+//! A line is `n: head operand operand ..`, an operand being `#n`. Equal subtrees are one line, so the text is linear in
+//! the size of the shared graph, and it depends on the structure alone.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -41,8 +41,8 @@ impl Tree {
     }
 }
 
-/// A node's operation and everything about it but its operands. Names are quoted as Rust strings, so no name can imitate the
-/// rest of a line.
+/// A node's operation and everything about it but its operands. Names are quoted as Rust strings, so no name can
+/// imitate the rest of a line.
 pub(super) fn head(node: &Node) -> String {
     match node {
         Node::Sum(terms) => {
