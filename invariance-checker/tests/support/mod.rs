@@ -4,6 +4,8 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
+pub mod mutate;
+
 use invariance_checker::float::{Round, encode};
 use invariance_checker::interp::{Arg, Buffer, Launch, Memory, Options, ProgramOrder, TrapKind, run};
 use invariance_checker::ir::{Float, Function, Module, Scalar};
@@ -18,9 +20,14 @@ pub struct Case {
     pub why: String,
 }
 
-/// Reads an index with the columns file, verdict, batch_args, args, grid, why.
+/// The `index.tsv` of a folder.
 pub fn read_index(folder: &Path) -> Vec<Case> {
-    let text = std::fs::read_to_string(folder.join("index.tsv")).expect("an index");
+    read_index_file(&folder.join("index.tsv"))
+}
+
+/// Reads an index with the columns file, verdict, batch_args, args, grid, why.
+pub fn read_index_file(path: &Path) -> Vec<Case> {
+    let text = std::fs::read_to_string(path).expect("an index");
     let lines = text.lines().skip(1).map(|line| {
         let cells: Vec<&str> = line.split('\t').collect();
         let [file, verdict, batch_args, args, grid, why] = cells[..] else { panic!("six cells: {line}") };
