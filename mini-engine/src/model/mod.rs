@@ -76,7 +76,7 @@ pub struct Progress {
 /// Deliberate batch dependence for negative controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// One projection's chunk count follows the number of rows of the step.
+    /// The LM head's chunk count follows the number of rows of the step.
     KSplit,
     /// The attention tile follows the number of rows of the step.
     KvSplit,

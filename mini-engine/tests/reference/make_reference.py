@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the small models and reference numbers that tests/reference.rs reads.
+"""Makes the small models and reference numbers that tests/right.rs reads.
 
 Needs: pip install numpy torch transformers tokenizers safetensors gguf
 Run:   python3 make_reference.py            (writes beside itself; the same bytes on every run)
 
-Each model is a random two-layer transformer saved by `transformers`. `reference.safetensors` holds tokens and the logits
-that `transformers` computes from the saved (bfloat16) weights in float64 (its norms and softmax in float32). The Llama model is saved once more as GGUF, with
-the rows of q and k in that format's order and the rotary scaling as frequency divisors. `blocks.safetensors` holds random
-GGUF blocks and their values by the `gguf` package.
+Each model is a random two-layer transformer saved by `transformers`. `reference.safetensors` holds tokens; the logits that
+`transformers` computes from the saved (bfloat16) weights in float64 (its norms and softmax in float32); and how far the same
+library is from them when it runs in bfloat16: the largest difference in units of a row's root mean square. The Llama model
+is saved once more as GGUF, with the rows of q and k in that format's order and the rotary scaling as frequency divisors.
+`blocks.safetensors` holds random GGUF blocks and their values by the `gguf` package.
 """
 
 import json
@@ -88,8 +89,11 @@ def reference(kind, folder, seed):
     model = kind.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager")
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)[None]).logits[0]
+        rounded = kind.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager")
+        off = (rounded(torch.from_numpy(tokens)[None]).logits[0].double() - logits).abs()
     assert logits.dtype == torch.float64
-    return tokens.astype(np.uint32), logits.numpy()
+    distance = float((off.amax(dim=1) / (logits ** 2).mean(dim=1).sqrt()).max())
+    return tokens.astype(np.uint32), logits.numpy(), distance
 
 
 def save_gguf(folder, model):
@@ -179,9 +183,10 @@ def main():
         save_tokenizer(folder)
         if name == "llama":
             save_gguf(folder, kind.from_pretrained(folder, dtype=torch.float32))
-        tokens, logits = reference(kind, folder, 100 + seed)
-        save_file({"tokens": tokens, "logits": logits.astype(np.float32)}, folder / "reference.safetensors")
-        print(name, "logits rms", float(np.sqrt((logits ** 2).mean())))
+        tokens, logits, distance = reference(kind, folder, 100 + seed)
+        save_file({"tokens": tokens, "logits": logits.astype(np.float32),
+                   "bf16_distance": np.array([distance], np.float32)}, folder / "reference.safetensors")
+        print(name, "logits rms", float(np.sqrt((logits ** 2).mean())), "distance in bfloat16", distance)
     save_blocks()
 
 

@@ -169,7 +169,7 @@ impl TensorSource for FolderTensors {
 }
 
 /// The usual library's name of a tensor.
-fn name(tensor: Tensor) -> String {
+pub fn name(tensor: Tensor) -> String {
     match tensor {
         Tensor::Embedding => "model.embed_tokens.weight".to_owned(),
         Tensor::Head => "lm_head.weight".to_owned(),
