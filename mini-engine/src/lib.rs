@@ -1,4 +1,6 @@
 //! A reference LLM engine whose logits are the same, bit for bit, whatever else the server does.
 
+pub mod determinism;
+pub mod device_model;
 pub mod engine;
 pub mod model;

@@ -1,0 +1,94 @@
+//! How a request is cut into steps: chunked prefill, decode, arrivals while others decode, preemption.
+
+use super::batching::settings;
+use super::{Relation, Scale};
+use crate::determinism::bench::{Bench, PAGE_TOKENS, roomy};
+use crate::determinism::lab::Lab;
+use crate::determinism::sabotage::Break;
+use crate::engine::EngineConfig;
+
+pub(super) fn relations<L: Lab>(scale: &Scale) -> Vec<Relation<L>> {
+    let mut all: Vec<Relation<L>> =
+        scale.chunks.iter().map(|(budget, lengths)| chunks(*budget, lengths.clone())).collect();
+    all.push(decode(scale.decodes.clone()));
+    all.push(arrivals(scale.arrivals));
+    all.push(preemption(scale.squeezed));
+    all
+}
+
+/// One request at a time, except for a budget that fits them all, which packs them into one step.
+fn chunks<L: Lab>(budget: usize, lengths: Vec<usize>) -> Relation<L> {
+    Relation::new(format!("chunks of {budget}"), move |bench: &mut Bench<'_, L>, tally| {
+        let config = EngineConfig { step_rows_max: budget, ..roomy() };
+        let packs = if lengths.iter().all(|&length| length < budget) {
+            vec![lengths.clone()]
+        } else {
+            lengths.iter().map(|&length| vec![length]).collect()
+        };
+        for pack in packs {
+            let mut run = bench.run(config.clone())?;
+            for &length in &pack {
+                let subject = bench.streams.subject(length, length, 2);
+                bench.submit(&mut run, &subject)?;
+            }
+            let stats = bench.finish(&mut run, tally)?;
+            if let [length] = pack[..] {
+                let steps = length.div_ceil(budget) as u64 + 2;
+                tally.witness(&format!("steps for {length} tokens"), stats.steps, steps);
+                tally.witness("rows in a step", stats.step_rows_peak, budget.min(length) as u64);
+            } else {
+                tally.witness("requests in one step", stats.step_requests_peak, 2);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn decode<L: Lab>(runs: Vec<(usize, usize)>) -> Relation<L> {
+    Relation::new("prefill or decode", move |bench: &mut Bench<'_, L>, tally| {
+        for (index, &(prompt, decode)) in runs.iter().enumerate() {
+            let subject = bench.streams.subject(40 + index, prompt, decode);
+            let mut run = bench.run(roomy())?;
+            bench.submit(&mut run, &subject)?;
+            let stats = bench.finish(&mut run, tally)?;
+            tally.witness("steps", stats.steps, decode as u64 + 1);
+        }
+        Ok(())
+    })
+}
+
+fn arrivals<L: Lab>(count: usize) -> Relation<L> {
+    Relation::new("staggered arrivals", move |bench: &mut Bench<'_, L>, tally| {
+        let mut run = bench.run(EngineConfig { step_rows_max: 24, ..roomy() })?;
+        for stream in 50..52 {
+            let subject = bench.streams.subject(stream, 5, 4 * count + 4).with_sampling(settings(stream));
+            bench.submit(&mut run, &subject)?;
+        }
+        for arrival in 0..count {
+            for _ in 0..3 {
+                bench.step(&mut run, tally)?;
+            }
+            let subject = bench.streams.subject(52 + arrival, 30 + 9 * (arrival % 5), 4);
+            bench.submit(&mut run, &subject)?;
+        }
+        let stats = bench.finish(&mut run, tally)?;
+        tally.witness("steps that mix a chunk with decodes", stats.mixed_steps, count as u64);
+        Ok(())
+    })
+}
+
+/// Every prompt fills its page almost; when they decode into a second one, the pool is too small.
+fn preemption<L: Lab>(count: usize) -> Relation<L> {
+    Relation::new("preemption", move |bench: &mut Bench<'_, L>, tally| {
+        let relief = if bench.kind == Some(Break::NoPressure) { 8 } else { 1 };
+        let mut run = bench.run(EngineConfig { pages: relief * count.max(2), ..roomy() })?;
+        for index in 0..count {
+            let subject = bench.streams.subject(60 + index, PAGE_TOKENS - 1 - index % 3, 6 + index % 2);
+            bench.submit(&mut run, &subject)?;
+        }
+        let stats = bench.finish(&mut run, tally)?;
+        tally.witness("preemptions", stats.policy.preemptions, 2);
+        tally.witness("recomputed positions", stats.recomputed_tokens, PAGE_TOKENS as u64);
+        Ok(())
+    })
+}
