@@ -4,3 +4,4 @@ pub mod determinism;
 pub mod device_model;
 pub mod engine;
 pub mod model;
+pub mod stop;

@@ -1,5 +1,6 @@
 //! Where subjects are run: anything that can make a model with fresh memory, again and again.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use half::bf16;
@@ -30,7 +31,7 @@ pub trait Lab: Sized {
 }
 
 /// Loads the same model for another number of worker threads.
-pub type Reload<B> = Arc<dyn Fn(usize) -> Result<Arc<Model<B>>, Error>>;
+pub type Reload<B> = Rc<dyn Fn(usize) -> Result<Arc<Model<B>>, Error>>;
 
 /// A loaded model on a backend.
 pub struct DeviceLab<B: Backend> {

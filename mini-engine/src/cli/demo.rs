@@ -1,0 +1,49 @@
+//! `demo`: everything at once on a bare machine.
+
+use clap::Args;
+use mini_engine::determinism::Scale;
+use mini_engine::engine::{EngineConfig, Request};
+use mini_engine::stop::StopMatcher;
+
+use super::Failure;
+use super::determinism::compare;
+use super::generate::{Printer, stream};
+use super::session::ModelArgs;
+
+/// Tokens of the answer.
+const TOKENS_MAX: usize = 24;
+
+/// Fetch a small model, let it answer, and compare its logits by bits
+#[derive(Debug, Args)]
+pub struct Demo {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Text to continue
+    #[arg(long, default_value = "The capital of France is")]
+    prompt: String,
+}
+
+impl Demo {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let checkpoint = self.model.open()?;
+        let prompt = checkpoint.tokenizer.encode_prompt(&self.prompt)?;
+        let model = self.model.compute.load(&checkpoint, None)?;
+        println!("{}: {} layers, vocabulary {}", checkpoint.name, checkpoint.config.layers, checkpoint.config.vocab);
+        let pages = (prompt.len() + TOKENS_MAX).div_ceil(EngineConfig::default().page_tokens);
+        let config = EngineConfig { pages, ..EngineConfig::default() };
+        let request = Request {
+            prompt,
+            stop_tokens: checkpoint.config.eos.clone(),
+            tokens_max: TOKENS_MAX,
+            ..Request::default()
+        };
+        print!("> {}", self.prompt);
+        let mut printer = Printer::new(&checkpoint.tokenizer, StopMatcher::new(["\n".into()]), false);
+        let speed = stream(model.clone(), config, request, &mut printer)?;
+        printer.end()?;
+        println!("{speed}\n");
+        let report = compare(&self.model.compute, &checkpoint, model, &Scale::quick(), None)?;
+        if report.all_equal() { Ok(()) } else { Err(Failure::Different) }
+    }
+}
