@@ -12,7 +12,7 @@ use crate::model;
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Break {
-    /// One projection's chunk count follows the number of rows of the step
+    /// The LM head's chunk count follows the number of rows of the step
     KSplit,
     /// The attention tile follows the number of rows of the step
     KvSplit,

@@ -25,6 +25,7 @@ fn chunks<L: Lab>(budget: usize, lengths: Vec<usize>) -> Relation<L> {
         } else {
             lengths.iter().map(|&length| vec![length]).collect()
         };
+        let (mut steps, mut peak, mut together) = (0, 0, 0);
         for pack in packs {
             let mut run = bench.run(config.clone())?;
             for &length in &pack {
@@ -32,13 +33,16 @@ fn chunks<L: Lab>(budget: usize, lengths: Vec<usize>) -> Relation<L> {
                 bench.submit(&mut run, &subject)?;
             }
             let stats = bench.finish(&mut run, tally)?;
-            if let [length] = pack[..] {
-                let steps = length.div_ceil(budget) as u64 + 2;
-                tally.witness(&format!("steps for {length} tokens"), stats.steps, steps);
-                tally.witness("rows in a step", stats.step_rows_peak, budget.min(length) as u64);
-            } else {
-                tally.witness("requests in one step", stats.step_requests_peak, 2);
-            }
+            steps += stats.steps;
+            peak = peak.max(stats.step_rows_peak);
+            together = together.max(stats.step_requests_peak);
+        }
+        if lengths.iter().all(|&length| length < budget) {
+            tally.witness("requests in one step", together, lengths.len() as u64);
+        } else {
+            let cut: usize = lengths.iter().map(|length| length.div_ceil(budget) + 2).sum();
+            tally.witness("steps", steps, cut as u64);
+            tally.witness("rows in a step", peak, lengths.iter().copied().max().unwrap_or(0).min(budget) as u64);
         }
         Ok(())
     })

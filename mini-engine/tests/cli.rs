@@ -1,0 +1,157 @@
+//! The command line, on the random model that needs neither files nor network.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use assert_cmd::Command;
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn run_with<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, stdin: &[u8]) -> Ran {
+    let mut command = Command::cargo_bin("mini-engine").unwrap();
+    let output = command.args(args).write_stdin(stdin).output().unwrap();
+    Ran {
+        code: output.status.code().expect("no signal"),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn run(args: &[&str]) -> Ran {
+    run_with(args, b"")
+}
+
+fn tiny(args: &[&str]) -> Ran {
+    run(&[&["generate", "--model", "tiny", "--threads", "1"], args].concat())
+}
+
+/// Exit code 2, nothing on standard output, and one line that says what was expected and what came.
+#[track_caller]
+fn refused(ran: Ran, message: &str) {
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{}", ran.err);
+    assert!(ran.err.contains(message), "expected {message:?} in {:?}", ran.err);
+    assert!(!ran.err.contains("panicked"));
+}
+
+#[test]
+fn one_command_gives_one_text() {
+    let args = ["--prompt", "Same tree, ", "--max-tokens", "20", "--temperature", "0.8", "--seed", "7", "--logprobs"];
+    let once = tiny(&args);
+    assert_eq!(once.code, 0, "{}", once.err);
+    assert!(once.err.contains("end: length"), "{}", once.err);
+    let tokens =
+        |ran: &Ran| ran.err.lines().filter(|line| !line.contains("tokens")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(tokens(&once).len(), 20);
+    for cut in [&["--chunk", "1"][..], &["--chunk", "3", "--page-tokens", "5"], &["--pages", "40"]] {
+        let again = tiny(&[&args[..], cut].concat());
+        assert_eq!((again.out, tokens(&again.err_only())), (once.out.clone(), tokens(&once)));
+    }
+    let other =
+        tiny(&["--prompt", "Same tree, ", "--max-tokens", "20", "--temperature", "0.8", "--seed", "8", "--logprobs"]);
+    assert_ne!(tokens(&other), tokens(&once));
+}
+
+impl Ran {
+    fn err_only(&self) -> Self {
+        Self { code: self.code, out: String::new(), err: self.err.clone() }
+    }
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let args = ["generate", "--model", "tiny", "--threads", "1", "--max-tokens", "5", "--prompt"];
+    let direct = run(&[&args[..], &["héllo"]].concat());
+    let piped = run_with([&args[..], &["-"]].concat(), "héllo".as_bytes());
+    assert_eq!((piped.code, piped.out), (0, direct.out));
+    let broken = run_with([&args[..], &["-"]].concat(), b"ab\xffcd");
+    refused(broken, "expected UTF-8, got an invalid sequence at byte 2 of standard input");
+}
+
+#[test]
+fn bad_input_is_refused_with_code_2() {
+    refused(tiny(&["--prompt", ""]), "prompt: expected at least one character, got none");
+    refused(tiny(&["--prompt", &"x".repeat(5000)]), "prompt: expected fewer than 4096 tokens, the model's context");
+    refused(tiny(&["--prompt", "x", "--max-tokens", "0"]), "max tokens: expected at least 1, got 0");
+    refused(
+        tiny(&["--prompt", "x", "--max-tokens", "500", "--pages", "2"]),
+        "pool too small: 500 tokens of context need 8 pages of 64 tokens, the pool has 2",
+    );
+    refused(tiny(&["--prompt", "x", "--page-tokens", "0"]), "page_tokens must be at least 1, got 0");
+    refused(tiny(&["--prompt", "x", "--chunk", "0"]), "step_rows_max must be at least 1, got 0");
+    refused(tiny(&["--prompt", "x", "--pages", "18446744073709551615"]), "pages must be such that");
+    refused(tiny(&["--prompt", "x", "--temperature=-1"]), "temperature must be a finite number of at least 0, got -1");
+    refused(tiny(&["--prompt", "x", "--top-p", "NaN"]), "top_p must be above 0 and at most 1, got NaN");
+    refused(tiny(&["--prompt", "x", "--chat"]), "has no chat template");
+    refused(tiny(&["--prompt", "x", "--threads", "1000000"]), "cannot be used multiple times");
+    refused(run(&["generate", "--model", "tiny", "--prompt", "x", "--threads", "1000000"]), "expected at most 1024");
+    refused(run(&["generate", "--model", "no/such/model", "--prompt", "x"]), "no/such/model");
+    refused(run(&["generate", "--model", "tiny:mamba", "--prompt", "x"]), "tiny:llama");
+    refused(
+        run(&["determinism", "--model", "tiny", "--json", "/no/such/folder/report.json"]),
+        "/no/such/folder/report.json",
+    );
+    refused(run(&["determinism", "--model", "tiny", "--break", "luck"]), "k-split");
+    let args =
+        ["generate".as_ref(), "--model".as_ref(), "tiny".as_ref(), "--prompt".as_ref(), OsStr::from_bytes(b"\xff")];
+    refused(run_with(args, b""), "invalid UTF-8");
+}
+
+#[test]
+fn a_stop_string_ends_the_text() {
+    let free = tiny(&["--prompt", "abc", "--max-tokens", "12", "--temperature", "1", "--ignore-eos"]);
+    assert_eq!(free.code, 0);
+    let text = free.out.trim_end_matches('\n');
+    let stop: String = text.chars().skip(text.chars().count() / 2).take(2).collect();
+    let stopped =
+        tiny(&["--prompt", "abc", "--max-tokens", "12", "--temperature", "1", "--ignore-eos", "--stop", &stop]);
+    assert_eq!(stopped.out.trim_end_matches('\n'), &text[..text.find(&stop).unwrap()]);
+}
+
+#[test]
+fn determinism_holds_and_writes_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let ran =
+        run(&["determinism", "--model", "tiny:qwen2", "--quick", "--threads", "2", "--json", json.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.ends_with("all equal\n"), "{}", ran.out);
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let relations = report.as_array().unwrap();
+    assert!(relations.len() > 20);
+    for relation in relations {
+        let keys: Vec<&str> = relation.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["relation", "pairs", "equal", "different", "invalid"]);
+        assert!(relation["pairs"].as_u64().unwrap() > 0);
+        assert_eq!(relation["pairs"], relation["equal"]);
+    }
+}
+
+#[test]
+fn every_deliberate_fault_is_caught_and_named() {
+    for (kind, relation) in [
+        ("k-split", "prefill or decode"),
+        ("kv-split", "prefill or decode"),
+        ("wrong-page", "batch of 8"),
+        ("stale-page", "cache, another suffix"),
+        ("unchecked-page", "preemption"),
+        ("sample-index", "neighbours' sampling"),
+        ("ignored-fault", "a neighbour's NaN"),
+        ("no-pressure", "preemption"),
+    ] {
+        let ran = run(&["determinism", "--model", "tiny", "--quick", "--threads", "1", "--break", kind]);
+        assert_eq!(ran.code, 1, "{kind} was not caught: {}{}", ran.out, ran.err);
+        let verdict = ran.out.lines().last().unwrap();
+        assert!(verdict.starts_with("NOT equal: ") && verdict.contains(relation), "{kind}: {verdict}");
+    }
+}
+
+#[test]
+fn the_demo_ends_with_all_equal() {
+    let ran = run(&["demo", "--model", "tiny:qwen3", "--threads", "2"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("> The capital of France is") && ran.out.ends_with("all equal\n"));
+}
