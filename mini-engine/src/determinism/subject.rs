@@ -78,13 +78,17 @@ impl Streams {
     /// The first `len` tokens of a stream.
     pub fn tokens(&self, stream: usize, len: usize) -> Vec<u32> {
         if stream.is_multiple_of(2) {
-            return self.passage.iter().cycle().skip(stream * 7 % self.passage.len()).take(len).copied().collect();
+            // The stream's own first token keeps streams apart that read from the same place of a short passage.
+            let start = stream * 7 % self.passage.len();
+            let rest = self.passage.iter().cycle().skip(start).copied();
+            return self.noise(stream).take(1).chain(rest).take(len).collect();
         }
-        let mut noise = Noise::new(stream as u64);
-        std::iter::repeat_with(|| noise.below(self.vocab) as u32)
-            .filter(|&token| token != self.avoid)
-            .take(len)
-            .collect()
+        self.noise(stream).take(len).collect()
+    }
+
+    fn noise(&self, stream: usize) -> impl Iterator<Item = u32> {
+        let (mut noise, vocab, avoid) = (Noise::new(stream as u64), self.vocab, self.avoid);
+        std::iter::repeat_with(move || noise.below(vocab) as u32).filter(move |&token| token != avoid)
     }
 
     /// A greedy subject of `prompt` + `decode` tokens whose last four prompt rows and all decode rows are compared.
@@ -116,5 +120,6 @@ mod tests {
     #[test]
     fn an_unusable_passage_still_gives_tokens() {
         assert_eq!(Streams::new(vec![], 2, 0).tokens(0, 3), [1, 1, 1]);
+        assert_eq!(Streams::new(vec![5], 3, 1).tokens(1, 40).iter().max(), Some(&2));
     }
 }
