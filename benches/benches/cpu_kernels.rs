@@ -5,8 +5,8 @@
 
 use benches::cpu_time::CpuTime;
 use benches::table::Table;
-use cpu_time::ThreadTime;
-use criterion::{BenchmarkId, Criterion, Throughput};
+use benches::{measure, values};
+use criterion::Criterion;
 use half::bf16;
 use kernels_rs::backend::{Backend, KvShape, StepRows};
 use kernels_rs::cpu::{Cpu, Simd};
@@ -28,41 +28,8 @@ const LINEARS: [(&str, usize, usize); 7] = [
     ("8B down", 4096, 14336),
 ];
 
-/// Roughly normal values: the sum of four uniform ones.
-fn values(seed: u64, len: usize, scale: f32) -> Vec<bf16> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
-    (0..len).map(|_| bf16::from_f32((0..4).map(|_| uniform()).sum::<f32>() * scale)).collect()
-}
-
-/// Times `f` under criterion and records the rate of every sample.
-fn measure(
-    criterion: &mut Criterion<CpuTime>,
-    table: &mut Table,
-    group: &str,
-    (line, column): (&str, &str),
-    work: usize,
-    mut f: impl FnMut(),
-) {
-    let mut group = criterion.benchmark_group(group);
-    group.throughput(Throughput::Elements(work as u64));
-    group.bench_function(BenchmarkId::new(line, column), |bencher| {
-        bencher.iter_custom(|iterations| {
-            let start = ThreadTime::now();
-            (0..iterations).for_each(|_| f());
-            let time = start.elapsed();
-            table.record(line, column, work as f64 * iterations as f64, time);
-            time
-        });
-    });
-    group.finish();
-}
-
 fn linears(criterion: &mut Criterion<CpuTime>, simd: Simd) {
-    let mut table = Table::default();
+    let mut table = Table::new(1e9);
     let group = format!("linear/{}", simd.name());
     for (name, n, k) in LINEARS {
         let weight = values(1, n * k, 0.03);
@@ -94,7 +61,7 @@ fn linears(criterion: &mut Criterion<CpuTime>, simd: Simd) {
 const HEADS: [(&str, usize, usize, usize); 2] = [("135M", 9, 3, 64), ("8B", 32, 8, 128)];
 
 fn attentions(criterion: &mut Criterion<CpuTime>, simd: Simd) {
-    let mut table = Table::default();
+    let mut table = Table::new(1e9);
     let group = format!("attention/{}", simd.name());
     for (name, q_heads, kv_heads, head_dim) in HEADS {
         for (context, rows) in [(1024, 1), (4096, 1), (1024, 128)] {

@@ -5,16 +5,21 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// Measured rates of one kernel: for each line (a shape) the rate under each column (an arithmetic).
-#[derive(Default)]
 pub struct Table {
+    unit: f64,
     lines: Vec<String>,
     rates: BTreeMap<(String, String), f64>,
 }
 
 impl Table {
+    /// An empty table whose rates are in `unit` operations a second, such as 1e9.
+    pub fn new(unit: f64) -> Self {
+        Self { unit, lines: Vec::new(), rates: BTreeMap::new() }
+    }
+
     /// Records that `work` operations took `time`; the best of all records is kept.
     pub fn record(&mut self, line: &str, column: &str, work: f64, time: Duration) {
-        let rate = work / time.as_nanos().max(1) as f64;
+        let rate = work / time.as_nanos().max(1) as f64 * 1e9 / self.unit;
         if !self.lines.iter().any(|l| l == line) {
             self.lines.push(line.to_string());
         }
@@ -22,8 +27,11 @@ impl Table {
         *best = best.max(rate);
     }
 
-    /// Markdown, rates in 10^9 a second, and next to each its ratio to the first column.
+    /// Markdown: the rates, and next to each its ratio to the first column; nothing when nothing was measured.
     pub fn markdown(&self, title: &str, columns: &[&str]) -> String {
+        if self.lines.is_empty() {
+            return String::new();
+        }
         let mut text = format!("\n| {title} |");
         for column in columns {
             let _ = write!(text, " {column} |");
