@@ -8,15 +8,6 @@ use reduction_tree::tree::build::{QkvTree, embed};
 use super::config::Config;
 use super::rope::RopeTables;
 
-/// Tokens of one attention split: short enough that one long sequence fills a GPU, long enough that merging costs nothing.
-pub const KV_SPLIT: usize = 256;
-/// Tokens of one online-softmax tile.
-pub const KV_TILE: usize = 64;
-const _: () = assert!(
-    KV_SPLIT.is_multiple_of(KV_TILE) && KV_TILE.is_multiple_of(16),
-    "a split is whole tiles, a tile whole k16 steps"
-);
-
 /// The trees of one layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerPlan {
@@ -92,13 +83,7 @@ impl Plan {
                     Store::Bf16,
                 ),
                 qk_norm: config.qk_norm.then_some(RmsNormTree { d: config.head_dim, eps: config.eps }),
-                attention: AttentionTree {
-                    head_dim: config.head_dim,
-                    kv_split: KV_SPLIT,
-                    kv_tile: KV_TILE,
-                    scale_log2: (std::f64::consts::LOG2_E / libm::sqrt(config.head_dim as f64)) as f32,
-                    window: *window,
-                },
+                attention: AttentionTree::of(config.head_dim, *window),
                 o: linear(config.hidden, config.q_heads * config.head_dim, Epilogue::Residual, Store::Bf16),
                 ffn_norm: norm,
                 gate_up: linear(2 * config.ffn, config.hidden, Epilogue::SiluMul, Store::Bf16),
