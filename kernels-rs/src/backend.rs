@@ -154,6 +154,8 @@ pub trait Backend: Send + Sync + 'static {
         faults: &mut Self::Buffer<u32>,
     ) -> Result<()>;
     /// out [rows, q_heads * head_dim]: each row attends to positions 0..=its own through its sequence's table.
+    /// Only cells of the row's own prefix reach its bits; each must have been written by [`Backend::qkv`] in this step or an
+    /// earlier one (what a cell never written gives is not defined, since no finite value is promised for it).
     #[allow(clippy::too_many_arguments)]
     fn attention(
         &self,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Outcome;
+use common::{Outcome, attention};
 use kernels_rs::cpu::{Cpu, Simd};
 use reduction_tree::arithmetic::Arithmetic;
 
@@ -47,12 +47,17 @@ fn sample() {
 
 #[test]
 fn qkv_and_attention() {
-    everywhere(0..24, common::attention::attention);
+    everywhere(0..24, |cpu, seed| attention::attention(cpu, &attention::ANY, seed));
+}
+
+#[test]
+fn qkv_and_attention_of_plans() {
+    everywhere(0..8, |cpu, seed| attention::attention(cpu, &attention::PLANS, seed));
 }
 
 #[test]
 fn masked_values_count_as_positive_zero() {
-    everywhere(0..4, common::attention::negative_zero);
+    everywhere(0..4, attention::negative_zero);
 }
 
 #[test]

@@ -30,14 +30,47 @@ struct Sequence {
 /// Positions that a sequence may reach.
 const CONTEXT: usize = 320;
 
-fn model(r: &mut Random) -> Model {
-    let head_dim = [16, 32, 48, 64, 128][r.below(5) as usize];
-    let kv_heads = 1 + r.below(3) as usize;
-    let q_heads = kv_heads * [1, 2, 3, 4, 7][r.below(5) as usize];
-    let page_tokens = [1, 4, 16, 24, 32, 48, 64, 64][r.below(8) as usize];
-    let kv_tile = [16, 32, 64, 128, 48][r.below(5) as usize];
-    let kv_split = kv_tile * (1 + r.below(4) as usize);
-    let window = [None, None, Some(1), Some(40)][r.below(4) as usize];
+/// What random models are made of.
+pub struct Choices {
+    /// Elements of a head.
+    pub head_dims: &'static [usize],
+    /// Query heads of one KV head.
+    pub groups: &'static [usize],
+    /// Tokens of a page.
+    pub page_tokens: &'static [usize],
+    /// Tokens of a tile.
+    pub kv_tiles: &'static [usize],
+    /// Windows.
+    pub windows: &'static [Option<usize>],
+}
+
+/// Whatever an [`AttentionTree`] can say.
+pub const ANY: Choices = Choices {
+    head_dims: &[16, 32, 48, 64, 128],
+    groups: &[1, 2, 3, 4, 7],
+    page_tokens: &[1, 4, 16, 24, 32, 48, 64, 64],
+    kv_tiles: &[16, 32, 48, 64, 128],
+    windows: &[None, None, Some(1), Some(40)],
+};
+
+/// What plans of real models use.
+pub const PLANS: Choices = Choices {
+    head_dims: &[64, 128],
+    groups: &[1, 3, 4, 7],
+    page_tokens: &[64],
+    kv_tiles: &[AttentionTree::KV_TILE],
+    windows: &[None],
+};
+
+fn model(r: &mut Random, choices: &Choices) -> Model {
+    let mut pick = |from: &[usize]| from[r.below(from.len() as u64) as usize];
+    let head_dim = pick(choices.head_dims);
+    let kv_heads = pick(&[1, 2, 3]);
+    let q_heads = kv_heads * pick(choices.groups);
+    let page_tokens = pick(choices.page_tokens);
+    let kv_tile = pick(choices.kv_tiles);
+    let kv_split = kv_tile * pick(&[1, 2, 3, 4]);
+    let window = choices.windows[r.below(choices.windows.len() as u64) as usize];
     let scale_log2 = std::f32::consts::LOG2_E / (head_dim as f32).sqrt();
     let norm = RmsNormTree { d: head_dim, eps: 1e-6 };
     let norm = (r.below(2) == 0).then(|| (Kind::Model.vector(r, head_dim), Kind::Wide.vector(r, head_dim), norm));
@@ -55,9 +88,9 @@ fn model(r: &mut Random) -> Model {
 }
 
 /// Several sequences on shuffled pages, advanced by steps of random chunks; every query and output row is compared.
-pub fn attention<B: Backend>(b: &B, seed: u64) -> Outcome {
+pub fn attention<B: Backend>(b: &B, choices: &Choices, seed: u64) -> Outcome {
     let r = &mut Random(seed);
-    let m = model(r);
+    let m = model(r, choices);
     let mut free: Vec<u32> = (0..m.shape.pages as u32).collect();
     for i in (1..free.len()).rev() {
         free.swap(i, r.below(i as u64 + 1) as usize);

@@ -90,9 +90,12 @@ pub fn fused<const L: usize, const F: i32>(tile: Tile<'_>, rows: &[RowView<'_>],
         fused_block::<L, F, 4>(&tile, rows, acc);
         r += 4;
     }
-    while let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
+    if let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
+        fused_block::<L, F, 2>(&tile, rows, acc);
+        r += 2;
+    }
+    if let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
         fused_block::<L, F, 1>(&tile, rows, acc);
-        r += 1;
     }
 }
 
