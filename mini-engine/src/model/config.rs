@@ -84,7 +84,7 @@ pub struct Config {
     pub qk_norm: bool,
     /// Whether the LM head is the embedding table.
     pub tied: bool,
-    /// [layers] how many positions back a row sees (its own included), where a layer is limited.
+    /// `[layers]` how many positions back a row sees (its own included), where a layer is limited.
     pub windows: Vec<Option<usize>>,
     /// Token that a sequence starts with, where the model has one.
     pub bos: Option<u32>,

@@ -158,7 +158,7 @@ impl<B: Backend> Model<B> {
     }
 
     /// Runs one step: writes K and V of every row into the pool and the logits of `sample_rows` (indices into `rows`)
-    /// into the workspace. Returns [rows] whether a non-finite K or V was met: that row's request must fail.
+    /// into the workspace. Returns `[rows]` whether a non-finite K or V was met: that row's request must fail.
     pub fn forward(
         &self,
         ws: &mut Workspace<B>,

@@ -34,7 +34,7 @@ pub struct LayerPlan {
 pub struct Plan {
     /// Rounding of every matrix product.
     pub arithmetic: Arithmetic,
-    /// [layers] trees.
+    /// `[layers]` trees.
     pub layers: Vec<LayerPlan>,
     /// Norm before the LM head.
     pub final_norm: RmsNormTree,

@@ -12,7 +12,7 @@ pub enum Tensor {
     Embedding,
     /// [vocab, hidden] LM head, where it is not the embedding.
     Head,
-    /// [hidden] norm before the LM head.
+    /// `[hidden]` norm before the LM head.
     FinalNorm,
     /// A tensor of one layer.
     Layer(usize, LayerTensor),

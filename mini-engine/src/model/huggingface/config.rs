@@ -130,7 +130,7 @@ fn rope_scaling(root: &Object<'_>, inner: &Object<'_>) -> Result<RopeScaling> {
     }
 }
 
-/// [layers] sliding windows. Qwen2 and Qwen3 limit the layers from `max_window_layers` on, or those that `layer_types` names,
+/// `[layers]` sliding windows. Qwen2 and Qwen3 limit the layers from `max_window_layers` on, or those that `layer_types` names,
 /// when `use_sliding_window` is set.
 fn windows(root: &Object<'_>, layers: usize) -> Result<Vec<Option<usize>>> {
     // The layers are bounded by `Config::check`, which comes later: bound the allocation here.

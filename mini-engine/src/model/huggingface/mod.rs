@@ -101,3 +101,35 @@ fn template(document: &Value, own: Option<String>) -> Result<Option<ChatTemplate
     };
     ChatTemplate::new(&source, &special("bos_token"), &special("eos_token")).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Message;
+
+    /// The three reference folders keep their template in the three places that exist, and one is in shards.
+    #[test]
+    fn every_reference_folder_opens_with_its_template_and_end_token() {
+        for model in ["llama", "qwen2", "qwen3"] {
+            let checkpoint = open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference").join(model)).unwrap();
+            let chat = checkpoint.chat.unwrap_or_else(|| panic!("{model} has no template"));
+            let text = chat.render(&[Message::new("user", " Hi ")]).unwrap();
+            assert_eq!(text, "<|start|>user: Hi<|end|><|start|>assistant:", "{model}");
+            assert_eq!((checkpoint.config.bos, &checkpoint.config.eos[..]), (Some(256), &[257][..]), "{model}");
+        }
+    }
+
+    #[test]
+    fn the_generation_config_has_the_last_word_on_end_tokens() {
+        let mut config = crate::model::Tiny::new(crate::model::Family::Llama, 0).config;
+        let json = br#"{"eos_token_id": [7, 8], "do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": 0}"#;
+        let defaults = generation(json, &mut config).unwrap();
+        assert_eq!(config.eos, [7, 8]);
+        assert_eq!(
+            defaults,
+            GenerationDefaults { temperature: Some(0.6), top_p: Some(0.9), ..GenerationDefaults::default() }
+        );
+        let greedy = generation(br#"{"do_sample": false, "temperature": 0.6}"#, &mut config).unwrap();
+        assert_eq!((greedy.temperature, &config.eos[..]), (Some(0.0), &[7, 8][..]));
+    }
+}
