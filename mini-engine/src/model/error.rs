@@ -10,7 +10,7 @@ pub struct Error(Box<Kind>);
 
 #[derive(Debug, thiserror::Error)]
 enum Kind {
-    #[error("{file}: {field}: expected {expected}, found {found}")]
+    #[error("{}{field}: expected {expected}, found {found}", place(file))]
     Input { file: String, field: String, expected: String, found: String },
     #[error("{file}: {operation}: {source}")]
     Io { file: String, operation: &'static str, source: std::io::Error },
@@ -18,6 +18,11 @@ enum Kind {
     Fetch { what: String, detail: String },
     #[error(transparent)]
     Backend(#[from] kernels_rs::backend::Error),
+}
+
+/// The file in front of a message, where there is one.
+fn place(file: &str) -> String {
+    if file.is_empty() { String::new() } else { format!("{file}: ") }
 }
 
 /// Result of anything about models.
@@ -71,5 +76,20 @@ impl Error {
 impl From<kernels_rs::backend::Error> for Error {
     fn from(error: kernels_rs::backend::Error) -> Self {
         Self(Box::new(Kind::Backend(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_file_field_expected_and_found_and_keeps_the_first_file() {
+        let error = Error::input("heads", "at least 1", "0");
+        assert_eq!(error.to_string(), "heads: expected at least 1, found 0");
+        let error = error.in_file("a.gguf").in_file("b.gguf");
+        assert_eq!(error.to_string(), "a.gguf: heads: expected at least 1, found 0");
+        assert!(error.is_input() && error.field() == Some("heads"));
+        assert!(!Error::fetch("a package", "no network").is_input());
     }
 }

@@ -55,3 +55,24 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_are_told_apart() {
+        assert_eq!(Source::parse("smollm2").unwrap(), Source::Smollm2);
+        assert_eq!(Source::parse("tiny:qwen3:7").unwrap(), Source::Tiny(Box::new(Tiny::new(Family::Qwen3, 7))));
+        assert_eq!(Source::parse("./tiny").unwrap(), Source::Path(PathBuf::from("./tiny")));
+        let error = |text| Source::parse(text).unwrap_err().to_string();
+        assert_eq!(error("tiny:gpt"), "tiny:gpt: model: expected tiny:llama, tiny:qwen2 or tiny:qwen3, found gpt");
+        assert_eq!(error("tiny:llama:x"), "tiny:llama:x: seed: expected an integer, found x");
+    }
+
+    #[test]
+    fn a_missing_path_is_named() {
+        let error = Source::parse("no/such/model.gguf").unwrap().open().err().unwrap().to_string();
+        assert!(error.starts_with("no/such/model.gguf: open: "), "{error}");
+    }
+}

@@ -150,7 +150,7 @@ impl TensorSource for FolderTensors {
     fn append(&self, tensor: Tensor, shape: &[usize], out: &mut Vec<bf16>) -> Result<()> {
         let name = name(tensor);
         let Some((shard, info)) = self.tensors.get(&name).filter(|(_, info)| info.shape == shape) else {
-            return Err(Error::input(name, format!("shape {shape:?}"), "nothing of this shape"));
+            return Err(Error::input(name, format!("shape {shape:?}"), "nothing of this shape").in_file("weights"));
         };
         let map = self.shards[*shard].map(info.range.clone())?;
         match info.dtype {
