@@ -120,6 +120,10 @@ Proof.
   split; [intros rows ops W; destruct (step_total P Ppos l rows ops (Rd _ W)) as (l' & rows' & b & -> & _); discriminate|].
   split; [intros ops l1 gs b _; destruct (reset_total P Ppos l1) as (l' & ->); discriminate|].
   split; [intros r t W; destruct (commit_total P Ppos 0 l r t (Rd _ W)) as (l' & b & ->); discriminate|].
+  split.
+  { intros r W In. destruct (Rd _ W) as (D' & I' & Bd). destruct (get_total (Ledger_reqs l) r In) as [q Hq].
+    destruct (kv_total P Ppos D' 0 l r q I' Bd Hq) as (kv & -> & _ & _ & c & ->). destruct (aligned_total P Ppos D' 0 l r q I' Bd Hq) as [a ->].
+    repeat split; discriminate. }
   split; [intros r; destruct (unpin_total P Ppos D l r I) as (l' & b & -> & _); discriminate|].
   split; [intros r; destruct (finish_total P Ppos D l r I) as (l' & b & ->); discriminate|].
   destruct (reset_total P Ppos l) as (l' & ->). discriminate.

@@ -120,12 +120,14 @@ Definition within (n : nat) (l : Ledger) : Prop :=
   fits 32 (length (Ledger_reqs l)) = true /\ fits 64 (Ledger_next l + n) = true /\
   forall r q, nth_error (Ledger_reqs l) r = Some q -> fits 64 (length (Req_toks q) + P + P) = true.
 
-(** No function panics, whatever its arguments, on the ledger of a reachable machine within the bounds. *)
+(** No function panics, whatever its arguments, on the ledger of a reachable machine within the bounds.  (The three that
+    only read want an entry that exists.) *)
 Definition never_panics : Prop := forall S, reachable S -> let l := x_led S in
   (forall p, admit l p <> None) /\ (forall r p, readmit l r p <> None) /\
   (forall rows ops, within (rows_asked ops) l -> step l rows ops <> None) /\
   (forall ops l1 gs b, step l [] ops = Some (l1, gs, b) -> reset l1 <> None) /\
   (forall r t, within 0 l -> commit l r t <> None) /\
+  (forall r, within 0 l -> r < length (Ledger_reqs l) -> kv_len l r <> None /\ aligned l r <> None /\ tail_cid l r <> None) /\
   (forall r, unpin l r <> None) /\ (forall r, finish l r <> None) /\ reset l <> None.
 
 (** ** Progress *)
