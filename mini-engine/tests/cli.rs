@@ -85,10 +85,33 @@ fn bad_input_is_refused_with_code_2() {
         run(&["determinism", "--model", "tiny", "--json", "/no/such/folder/report.json"]),
         "/no/such/folder/report.json",
     );
-    refused(run(&["determinism", "--model", "tiny", "--break", "luck"]), "k-split");
+    refused(run(&["determinism", "--model", "tiny", "--break", "luck"]), "k-split-by-batch");
     let args =
         ["generate".as_ref(), "--model".as_ref(), "tiny".as_ref(), "--prompt".as_ref(), OsStr::from_bytes(b"\xff")];
     refused(run_with(args, b""), "invalid UTF-8");
+}
+
+#[test]
+fn extreme_numbers_are_harmless() {
+    for extreme in [
+        &["--temperature", "1e-40"][..],
+        &["--temperature", "3e38"],
+        &["--temperature", "1", "--top-k", "4294967295"],
+        &["--temperature", "1", "--top-p", "1e-30"],
+        &["--temperature", "1", "--min-p", "1"],
+        &["--chunk", "18446744073709551615"],
+        &["--page-tokens", "100000"],
+        &["--seed", "18446744073709551615"],
+    ] {
+        let ran = tiny(&[&["--prompt", "x", "--max-tokens", "4"], extreme].concat());
+        assert_eq!(ran.code, 0, "{extreme:?}: {}", ran.err);
+    }
+    // The continuation ends with the model's context, whatever was asked for.
+    let ran = tiny(&["--prompt", &"x".repeat(4090), "--max-tokens", "18446744073709551615", "--ignore-eos"]);
+    assert!(ran.code == 0 && ran.err.contains("generated: 5 tokens"), "{}", ran.err);
+    // More memory than any machine has.
+    let ran = tiny(&["--prompt", "x", "--max-tokens", "1", "--pages", "60000000"]);
+    assert!(ran.code == 1 && !ran.err.contains("panicked"), "{} {}", ran.code, ran.err);
 }
 
 #[test]
@@ -104,28 +127,30 @@ fn a_stop_string_ends_the_text() {
 
 #[test]
 fn determinism_holds_and_writes_a_report() {
-    let folder = tempfile::tempdir().unwrap();
-    let json = folder.path().join("report.json");
-    let ran =
-        run(&["determinism", "--model", "tiny:qwen2", "--quick", "--threads", "2", "--json", json.to_str().unwrap()]);
-    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-    assert!(ran.out.ends_with("all equal\n"), "{}", ran.out);
-    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    let relations = report.as_array().unwrap();
-    assert!(relations.len() > 20);
-    for relation in relations {
-        let keys: Vec<&str> = relation.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["relation", "pairs", "equal", "different", "invalid"]);
-        assert!(relation["pairs"].as_u64().unwrap() > 0);
-        assert_eq!(relation["pairs"], relation["equal"]);
+    for (model, arithmetic) in [("tiny:qwen2", "sm90"), ("tiny:llama", "sm80"), ("tiny:qwen3", "ieee")] {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("report.json");
+        let args = ["determinism", "--quick", "--threads", "2", "--model", model, "--arithmetic", arithmetic, "--json"];
+        let ran = run(&[&args[..], &[json.to_str().unwrap()]].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        assert!(ran.out.ends_with("all equal\n"), "{}", ran.out);
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        let relations = report.as_array().unwrap();
+        assert!(relations.len() > 20);
+        for relation in relations {
+            let keys: Vec<&str> = relation.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(keys, ["relation", "pairs", "equal", "different", "invalid"]);
+            assert!(relation["pairs"].as_u64().unwrap() > 0);
+            assert_eq!(relation["pairs"], relation["equal"]);
+        }
     }
 }
 
 #[test]
 fn every_deliberate_fault_is_caught_and_named() {
     for (kind, relation) in [
-        ("k-split", "prefill or decode"),
-        ("kv-split", "prefill or decode"),
+        ("k-split-by-batch", "prefill or decode"),
+        ("kv-split-by-batch", "prefill or decode"),
         ("wrong-page", "batch of 8"),
         ("stale-page", "cache, another suffix"),
         ("unchecked-page", "preemption"),

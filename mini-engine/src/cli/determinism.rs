@@ -31,10 +31,9 @@ pub struct Determinism {
 impl Determinism {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        // An unwritable report should not cost ten minutes.
+        // An unwritable report should not cost ten minutes, and a run that dies must not leave an old report behind.
         if let Some(path) = &self.json {
-            std::fs::write(path, "[]\n")
-                .map_err(|error| Failure::input(format!("--json {}: {error}", path.display())))?;
+            std::fs::write(path, "").map_err(|error| Failure::input(format!("--json {}: {error}", path.display())))?;
         }
         let checkpoint = self.model.open()?;
         let broken = self.kind.and_then(Break::at_load);

@@ -13,8 +13,10 @@ use crate::model;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Break {
     /// The LM head's chunk count follows the number of rows of the step
+    #[value(name = "k-split-by-batch")]
     KSplit,
     /// The attention tile follows the number of rows of the step
+    #[value(name = "kv-split-by-batch")]
     KvSplit,
     /// The scheduler puts another request's page into a block table; the ledger must refuse
     WrongPage,
