@@ -171,3 +171,10 @@ fn the_demo_ends_with_all_equal() {
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("> The capital of France is") && ran.out.ends_with("all equal\n"));
 }
+
+#[test]
+fn trust_names_the_theorems_and_what_is_trusted() {
+    let ran = run(&["trust"]);
+    assert_eq!(ran.code, 0);
+    assert!(ran.out.contains("equals_reference") && ran.out.contains("Trusted: "), "{}", ran.out);
+}

@@ -6,6 +6,7 @@ mod failure;
 mod generate;
 mod session;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -31,7 +32,12 @@ enum Command {
     Determinism(determinism::Determinism),
     /// Fetch a small model, let it answer, and compare its logits by bits
     Demo(demo::Demo),
+    /// Say what is proved about this program, and what is trusted
+    Trust,
 }
+
+/// The proofs' own summary, kept beside them.
+const TRUST: &str = include_str!("../../../proofs/trust.txt");
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
@@ -47,6 +53,7 @@ pub fn run() -> ExitCode {
         Command::Generate(command) => command.run(),
         Command::Determinism(command) => command.run(),
         Command::Demo(command) => command.run(),
+        Command::Trust => std::io::stdout().write_all(TRUST.as_bytes()).map_err(Failure::from),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
