@@ -43,26 +43,36 @@ fn widen(words: __m256i) -> [__m256; 2] {
 #[target_feature(enable = "avx2,fma")]
 pub fn ieee(tile: Tile<'_>, rows: &[RowView<'_>], acc: &mut [Acc]) {
     let mut r = 0;
+    // Four rows of all columns would need more registers than there are, so they pass twice over steps that the caller
+    // keeps few; one or two rows stream the weights once.
     while let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
-        for h in 0..2 {
-            ieee_block::<4>(&tile, rows, acc, h);
-        }
+        ieee_block::<4, 1>(&tile, rows, acc, 0);
+        ieee_block::<4, 1>(&tile, rows, acc, 1);
         r += 4;
     }
-    while let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
-        for h in 0..2 {
-            ieee_block::<1>(&tile, rows, acc, h);
-        }
-        r += 1;
+    if let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
+        ieee_block::<2, 2>(&tile, rows, acc, 0);
+        r += 2;
+    }
+    if let (Some(rows), Some(acc)) = (rows[r..].first_chunk(), acc[r..].first_chunk_mut()) {
+        ieee_block::<1, 2>(&tile, rows, acc, 0);
     }
 }
 
+/// R rows of H halves of the columns, from half `first` on.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn ieee_block<const R: usize>(tile: &Tile<'_>, rows: &[RowView<'_>; R], acc: &mut [Acc; R], h: usize) {
-    let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    for r in 0..R {
-        sums[r] = load_acc(&acc[r], h);
+fn ieee_block<const R: usize, const H: usize>(
+    tile: &Tile<'_>,
+    rows: &[RowView<'_>; R],
+    acc: &mut [Acc; R],
+    first: usize,
+) {
+    let mut sums = [[[_mm256_setzero_ps(); 2]; H]; R];
+    for (sums, acc) in sums.iter_mut().zip(&*acc) {
+        for (h, sum) in sums.iter_mut().enumerate() {
+            *sum = load_acc(acc, first + h);
+        }
     }
     for (s, weights) in tile.steps.iter().enumerate() {
         if R == 1 {
@@ -73,15 +83,19 @@ fn ieee_block<const R: usize>(tile: &Tile<'_>, rows: &[RowView<'_>; R], acc: &mu
             values[r] = &rows[r].values[s];
         }
         for k in 0..STEP {
-            let w = widen(load_words(&weights.0[k], h));
-            for r in 0..R {
-                let x = _mm256_set1_ps(values[r].0[k]);
-                sums[r] = [_mm256_fmadd_ps(w[0], x, sums[r][0]), _mm256_fmadd_ps(w[1], x, sums[r][1])];
+            for h in 0..H {
+                let w = widen(load_words(&weights.0[k], first + h));
+                for (sums, values) in sums.iter_mut().zip(values) {
+                    let x = _mm256_set1_ps(values.0[k]);
+                    sums[h] = [_mm256_fmadd_ps(w[0], x, sums[h][0]), _mm256_fmadd_ps(w[1], x, sums[h][1])];
+                }
             }
         }
     }
-    for r in 0..R {
-        store_acc(&mut acc[r], h, sums[r]);
+    for (sums, acc) in sums.into_iter().zip(acc) {
+        for (h, sum) in sums.into_iter().enumerate() {
+            store_acc(acc, first + h, sum);
+        }
     }
 }
 
