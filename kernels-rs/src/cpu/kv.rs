@@ -7,7 +7,7 @@
 use crate::backend::{Error, KvShape, Result, StepRows};
 use crate::cpu::chain::{COLUMNS, StepTile};
 use crate::cpu::rows::STEP;
-use crate::cpu::try_zeroed;
+use crate::cpu::tiles::Tiles;
 use half::bf16;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use std::ops::Range;
 /// The KV memory of all layers.
 pub struct KvPool {
     pub(crate) shape: KvShape,
-    k: Vec<StepTile>,
-    v: Vec<StepTile>,
+    k: Tiles,
+    v: Tiles,
 }
 
 /// Larger heads than any model has; keeps products of sizes far from overflow.
@@ -60,7 +60,7 @@ impl KvPool {
         let (Some(k), Some(v)) = (count(key_block(&shape)), count(value_block(&shape))) else {
             return Err(Error::new("kv_pool", "a pool that memory can address", format!("{shape:?}")));
         };
-        Ok(Self { shape, k: try_zeroed("kv_pool", k)?, v: try_zeroed("kv_pool", v)? })
+        Ok(Self { shape, k: Tiles::zeroed("kv_pool", k)?, v: Tiles::zeroed("kv_pool", v)? })
     }
 
     /// Overwrites every cell, padding included.

@@ -14,6 +14,7 @@ mod sample;
 mod simd;
 #[cfg(test)]
 mod testing;
+mod tiles;
 
 use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
 use half::bf16;

@@ -6,6 +6,7 @@ use crate::backend::{Error, Result};
 use crate::cpu::chain::{COLUMNS, StepTile, Tile};
 use crate::cpu::pool::Pool;
 use crate::cpu::rows::STEP;
+use crate::cpu::tiles::Tiles;
 use half::bf16;
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ pub struct Packed {
     /// k16 steps of a row.
     pub steps: usize,
     order: Order,
-    tiles: Vec<StepTile>,
+    tiles: Tiles,
     finite: Vec<bool>,
 }
 
@@ -46,7 +47,7 @@ impl Packed {
         let columns = if order == Order::GateUp { COLUMNS / 2 } else { COLUMNS };
         let rows = if order == Order::GateUp { n / 2 } else { n };
         let (count, steps) = (rows.div_ceil(columns), k.div_ceil(STEP));
-        let tiles = super::try_zeroed("linear_weight", count * steps)?;
+        let tiles = Tiles::zeroed("linear_weight", count * steps)?;
         let mut packed = Self { n, k, steps, order, tiles, finite: vec![true; count] };
         let row_of = |tile, column| place_row(order, n, tile, column);
         let mut parts: Vec<_> = packed.tiles.chunks_mut(steps).zip(&mut packed.finite).enumerate().collect();
