@@ -6,9 +6,14 @@ mod company;
 mod memory;
 mod schedule;
 
+use reduction_tree::operator::AttentionTree;
+
 use super::bench::{Bench, Trouble};
 use super::lab::Lab;
 use super::tally::Tally;
+
+/// Prompt lengths straddle the border between two splits of attention, whatever a plan makes it.
+const KV_SPLIT: usize = AttentionTree::KV_SPLIT;
 
 /// What a relation does with a bench.
 type Body<L> = Box<dyn Fn(&mut Bench<'_, L>, &mut Tally) -> Result<(), Trouble>>;
@@ -64,23 +69,23 @@ pub struct Scale {
 impl Scale {
     /// At least 1,000 pairs.
     pub fn full() -> Self {
-        let around = vec![63, 65, 129, 255, 257];
+        let around = vec![63, 65, 129, KV_SPLIT - 1, KV_SPLIT + 1];
         Self {
             crowd_prompts: (4, 56),
             batches: vec![(2, 8), (4, 4), (8, 4), (32, 1)],
             chunks: vec![
                 (1, vec![1, 65, 129]),
-                (7, vec![63, 65, 129, 257]),
+                (7, vec![63, 65, 129, KV_SPLIT + 1]),
                 (63, around.clone()),
                 (64, around.clone()),
                 (65, around.clone()),
-                (128, vec![129, 255, 257, 320]),
-                (1000, vec![1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257, 320]),
+                (128, vec![127, 129, KV_SPLIT - 1, KV_SPLIT + 1]),
+                (1000, vec![1, 2, 63, 64, 65, 127, 128, 129, KV_SPLIT - 1, KV_SPLIT, KV_SPLIT + 1]),
             ],
-            decodes: vec![(1, 70), (60, 10), (250, 12)],
+            decodes: vec![(1, 70), (60, 10), (KV_SPLIT - 6, 12)],
             donors: vec![(-1, 1), (0, 1), (1, 1), (-1, 2), (0, 2), (1, 2)],
             squeezed: 6,
-            permuted: (vec![1, 64, 65, 129, 257], 2),
+            permuted: (vec![1, 64, 65, 129, KV_SPLIT + 1], 2),
             threads: (1..=8).collect(),
             arrivals: 8,
         }
@@ -97,10 +102,10 @@ impl Scale {
                 (63, vec![129]),
                 (64, vec![129]),
                 (65, vec![129]),
-                (128, vec![257]),
+                (128, vec![KV_SPLIT + 1]),
                 (1000, vec![1, 63, 65, 129]),
             ],
-            decodes: vec![(1, 66), (253, 5)],
+            decodes: vec![(1, 66), (KV_SPLIT - 3, 5)],
             donors: vec![(-1, 1), (0, 1), (1, 1)],
             squeezed: 4,
             permuted: (vec![65, 129], 1),
