@@ -51,13 +51,13 @@ pub struct KvShape {
 /// Where the rows of one step sit: rows of one sequence are adjacent and ascend in position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepRows {
-    /// [rows] input tokens.
+    /// `[rows]` input tokens.
     pub tokens: Vec<u32>,
-    /// [rows] absolute positions.
+    /// `[rows]` absolute positions.
     pub positions: Vec<u32>,
-    /// [rows] physical slots that the row's K and V are written to; distinct.
+    /// `[rows]` physical slots that the row's K and V are written to; distinct.
     pub slots: Vec<u32>,
-    /// [rows] index into `tables`.
+    /// `[rows]` index into `tables`.
     pub sequences: Vec<u32>,
     /// Block tables: physical pages of each sequence, in order.
     pub tables: Vec<Vec<u32>>,
@@ -69,7 +69,7 @@ pub struct QkvParams<'a, B: Backend + ?Sized> {
     /// Query heads.
     pub q_heads: usize,
     #[allow(clippy::type_complexity)]
-    /// Weights [head_dim] and tree of the per-head norm of q and k (Qwen3), applied before RoPE.
+    /// Weights `[head_dim]` and tree of the per-head norm of q and k (Qwen3), applied before RoPE.
     pub qk_norm: Option<(&'a B::Buffer<bf16>, &'a B::Buffer<bf16>, RmsNormTree)>,
     /// [positions, head_dim / 2] cosine table.
     pub cos: &'a B::Buffer<f32>,
@@ -103,7 +103,7 @@ pub trait Backend: Send + Sync + 'static {
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
     /// The first `len` elements of a buffer.
     fn download<T: Element>(&self, buffer: &Self::Buffer<T>, len: usize) -> Result<Vec<T>>;
-    /// A weight [n, k], row-major, and its bias [n] where the tree has one, for `linear` and `embed`.
+    /// A weight [n, k], row-major, and its bias `[n]` where the tree has one, for `linear` and `embed`.
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self::Linear>;
     /// A zeroed pool.
     fn kv_pool(&self, shape: KvShape) -> Result<Self::KvPool>;
@@ -114,7 +114,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// out [rows, k] = row `tokens[i]` of the weight.
     fn embed(&self, table: &Self::Linear, step: &Self::Step, out: &mut Self::Buffer<bf16>) -> Result<()>;
-    /// out [rows, d] = rmsnorm(x [rows, d]) * weight [d].
+    /// out [rows, d] = rmsnorm(x [rows, d]) * weight `[d]`.
     fn rmsnorm(
         &self,
         tree: RmsNormTree,

@@ -26,6 +26,11 @@ fn linear() {
 }
 
 #[test]
+fn another_tree_is_caught() {
+    everywhere(0..1, |cpu, _| common::linear::another_tree_is_caught(cpu));
+}
+
+#[test]
 fn embed() {
     everywhere(0..16, common::linear::embed);
 }
@@ -47,7 +52,7 @@ fn sample() {
 
 #[test]
 fn qkv_and_attention() {
-    everywhere(0..24, |cpu, seed| attention::attention(cpu, &attention::ANY, seed));
+    everywhere(0..16, |cpu, seed| attention::attention(cpu, &attention::ANY, seed));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use reduction_tree::scalar::rsqrt;
 const LANES: usize = RmsNormTree::LANES;
 const RUN: usize = RmsNormTree::VECTOR;
 
-/// out [rows, d] = rmsnorm(x [rows, d]) * weight [d].
+/// out [rows, d] = rmsnorm(x [rows, d]) * weight `[d]`.
 pub fn rmsnorm(
     cx: &Context,
     tree: &RmsNormTree,

@@ -70,17 +70,16 @@ impl Packed {
 
     /// Steps `range` of tile `t`.
     pub fn tile(&self, t: usize, range: Range<usize>) -> Tile<'_> {
-        let mut live = 0;
-        for column in 0..COLUMNS {
-            live |= u32::from(self.row(t, column).is_some()) << column;
-        }
+        let first = |count: usize| u32::MAX >> (COLUMNS - count.min(COLUMNS));
+        let live = match self.order {
+            Order::Plain => first(self.n - t * COLUMNS),
+            Order::GateUp => {
+                let pairs = first((self.n / 2 - t * COLUMNS / 2).min(COLUMNS / 2));
+                pairs | pairs << (COLUMNS / 2)
+            }
+        };
         let steps = &self.tiles[t * self.steps + range.start..t * self.steps + range.end];
         Tile { steps, live, finite: self.finite[t] }
-    }
-
-    /// The weight row of a tile's column; `None` for padding.
-    pub fn row(&self, tile: usize, column: usize) -> Option<usize> {
-        place_row(self.order, self.n, tile, column)
     }
 
     /// Copies weight row `row` out.
@@ -100,6 +99,7 @@ impl Packed {
     }
 }
 
+/// The weight row of a tile's column; `None` for padding.
 fn place_row(order: Order, n: usize, tile: usize, column: usize) -> Option<usize> {
     match order {
         Order::Plain => Some(tile * COLUMNS + column).filter(|&row| row < n),

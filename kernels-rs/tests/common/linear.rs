@@ -50,6 +50,24 @@ pub fn linear<B: Backend>(b: &B, seed: u64) -> Outcome {
     }
 }
 
+/// The negative control: a backend that computed another tree (one chunk instead of two) must be caught.
+pub fn another_tree_is_caught<B: Backend>(b: &B) -> Outcome {
+    let (n, k, rows, r) = (40, 512, 3, &mut Random(5));
+    let tree = |k_split| LinearTree { n, k, k_split, epilogue: Epilogue::None, store: Store::F32 };
+    let (weight, x) = (Kind::Model.vector(r, n * k), Kind::Model.vector(r, rows * k));
+    let packed = b.linear_weight(tree(1), &weight, None).map_err(|e| e.to_string())?;
+    let mut out = unwritten(b, f32::from_bits(0xffff_ffff), rows * n);
+    b.linear_f32(&packed, rows, &b.upload(&x).expect("memory"), &mut out).map_err(|e| e.to_string())?;
+    let expected = |k_split| -> Vec<f32> {
+        x.chunks(k).flat_map(|x| evaluate::linear(b.arithmetic(), &tree(k_split), x, &weight, &[], &[])).collect()
+    };
+    equal(b, "the tree asked for", &out, &expected(1), n)?;
+    match equal(b, "another tree", &out, &expected(2), n) {
+        Err(_) => Ok(()),
+        Ok(()) => Err("two different trees gave one result".into()),
+    }
+}
+
 /// Rows of a packed table.
 pub fn embed<B: Backend>(b: &B, seed: u64) -> Outcome {
     let r = &mut Random(seed);
