@@ -5,7 +5,7 @@ use mini_engine::engine::fake::{CONTEXT_MAX, FakeModel, POISON};
 use mini_engine::engine::{Engine, EngineConfig, Event, Failure, Finish, Refusal, Request, RequestId};
 
 fn engine(change: impl FnOnce(&mut EngineConfig)) -> Engine<FakeModel> {
-    let mut config = EngineConfig { page_tokens: 4, pages: 100, step_rows_max: 64, ..EngineConfig::default() };
+    let mut config = EngineConfig { page_tokens: 4, pages: 150, step_rows_max: 64, ..EngineConfig::default() };
     change(&mut config);
     Engine::new(FakeModel::new(config.pages, config.page_tokens, 1), config).unwrap()
 }

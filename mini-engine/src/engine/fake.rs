@@ -12,7 +12,7 @@ pub const VOCAB: usize = 64;
 /// The token whose keys and values are not finite.
 pub const POISON: u32 = 63;
 /// Most tokens of a sequence.
-pub const CONTEXT_MAX: usize = 400;
+pub const CONTEXT_MAX: usize = 600;
 
 /// Two layers of hashed KV cells.
 #[derive(Clone, Debug)]
