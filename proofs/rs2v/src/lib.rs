@@ -16,7 +16,7 @@ mod stmt;
 mod types;
 
 pub use guard::{check_root, check_view};
-pub use item::{Gallina, translate};
+pub use item::{Gallina, theories, translate};
 
 use quote::ToTokens;
 use syn::spanned::Spanned;
