@@ -20,6 +20,9 @@ generated="LedgerFns Spec FnsOk EndToEnd NoPanic Main Progress Names"
 
 # Prints what the proofs say: "holds", or the first theory that no longer compiles.
 proofs() {
+  rm -rf "$work/coq"
+  mkdir "$work/coq"
+  cp -p "$theories"/*.v "$theories"/*.vo "$work/coq/"
   "$rs2v" "$work/src" "$work/coq" >"$work/rs2v.out" 2>&1 || { echo "not translated"; return; }
   cmp -s "$work/coq/LedgerTypes.v" "$theories/LedgerTypes.v" || { echo "not translated"; return; }
   for theory in $generated; do
@@ -38,21 +41,14 @@ differential() {
   if grep -q '^line' "$work/oracle.out"; then echo "${1%% *}"; elif grep -q panicked "$work/panic.out"; then echo panic; else echo undecided; fi
 }
 
-# A fresh copy of the theories, compiled as far as they do not depend on the ledger's functions, and of the ledger.
-fresh() {
-  rm -rf "$work/coq"
-  mkdir "$work/coq"
-  cp -p "$theories"/*.v "$theories"/*.vo "$work/coq/"
-  cp proofs/ledger/src/*.rs "$work/src/"
-}
 build() {
   rustc --edition 2024 -C overflow-checks=on -C opt-level=0 --crate-type rlib --crate-name ledger "$work/src/lib.rs" -o "$work/libledger.rlib" &&
-    rustc --edition 2024 -C overflow-checks=on -C opt-level=1 --extern ledger="$work/libledger.rlib" \
+    rustc --edition 2024 -C overflow-checks=on -C opt-level=0 --extern ledger="$work/libledger.rlib" \
       proofs/ledger/examples/differential.rs -o "$work/differential"
 } >"$work/rustc.out" 2>&1
 
 # The control: without a fault, both must be content.
-fresh
+cp proofs/ledger/src/*.rs "$work/src/"
 build || { cat "$work/rustc.out"; exit 1; }
 control="$(differential "random 5000") $(proofs)"
 [ "$control" = "agrees holds" ] || { echo "without a fault: $control"; exit 1; }
@@ -63,7 +59,7 @@ while IFS= read -r line; do
   case $line in '#'* | '') continue ;; esac
   name=$(sed 's/ *@.*//; s/ *|.*//' <<<"${line%% | *}")
   [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
-  fresh
+  cp proofs/ledger/src/*.rs "$work/src/"
   LINE=$line perl -0pi -e '
     BEGIN {
       ($name, $old, $new) = map { s/^ +| +$//gr } split / \| /, $ENV{LINE} =~ s/\\\|/\x01/gr, 3;
