@@ -133,7 +133,7 @@ fn run(criterion: &mut Criterion<CpuTime>, table: &mut Table, simd: Simd) -> Res
         let model = Model::new(Cpu::with_simd(arithmetic, 1, simd)?)?;
         let mut pool = model.cpu.kv_pool(SHAPE)?;
         model.cpu.kv_fill(&mut pool, bf16::from_f32(0.37))?;
-        for (name, first, count) in [("decode at 1000", 999, 1), ("prefill of 256", 0, 256)] {
+        for (name, first, count) in [("decode at 1000", 999, 1), ("prefill of 64", 0, 64)] {
             let step = model.cpu.step(&rows(first, count), SHAPE)?;
             let mut activations = model.activations(count)?;
             let line = format!("{name}, {}", simd.name());
