@@ -200,7 +200,7 @@ pub enum Event {
         id: RequestId,
         /// Position whose successor the row predicts.
         position: usize,
-        /// [vocab] logits.
+        /// `[vocab]` logits.
         row: Vec<f32>,
     },
     /// A token was chosen.

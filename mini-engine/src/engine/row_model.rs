@@ -18,14 +18,14 @@ pub struct Want {
 pub struct Outcome {
     /// Exactly when a sample was wanted.
     pub sampled: Option<Sampled>,
-    /// [vocab], exactly when the row was wanted.
+    /// `[vocab]`, exactly when the row was wanted.
     pub logits: Option<Vec<f32>>,
 }
 
 /// What one step of the model computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutcome {
-    /// [rows] whether the row's keys or values were not finite (they were stored as 0).
+    /// `[rows]` whether the row's keys or values were not finite (they were stored as 0).
     pub faults: Vec<bool>,
     /// One for each want, in the same order.
     pub outcomes: Vec<Outcome>,
