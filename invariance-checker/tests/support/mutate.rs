@@ -206,10 +206,7 @@ fn change_op(f: &mut Function, at: usize, rng: &mut Rng) -> Option<String> {
         }
         Some(format!("operation {at} became {:?}", op.kind).chars().take(80).collect())
     })
-    .map(|what| {
-        give_atomics_results(f);
-        what
-    })
+    .inspect(|_| give_atomics_results(f))
 }
 
 /// An atomic that was a store needs a result of the type it stores.
