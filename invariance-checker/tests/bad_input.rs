@@ -137,6 +137,18 @@ fn length_is_bounded() {
 }
 
 #[test]
+fn what_a_small_text_may_ask_for_is_bounded() {
+    // One long name that every operation points at must not be copied for each.
+    let name = "n".repeat(1 << 20);
+    let ops: String = (0..20_000).map(|i| format!("    %{i} = arith.addi %n, %n : i32 loc(#l)\n")).collect();
+    let text = format!("#l = loc(\"{name}\"(unknown))\n{}", kernel(&ops));
+    let module = parse(text.as_bytes()).expect("parses");
+    assert!(module.functions[0].values.iter().all(|v| v.name.as_ref().is_none_or(|n| n.len() < 200)));
+    let functions: String = (0..5000).map(|i| format!("tt.func private @f{i}() {{\n tt.return\n}}\n")).collect();
+    assert!(refused(format!("module {{\n{functions}}}\n")).contains("more than 1024 functions"));
+}
+
+#[test]
 fn an_unknown_operation_is_kept_by_name() {
     use invariance_checker::ir::OpKind;
     let body = "    %0 = foo.bar %n, %n {a = 1 : i32} : i32 -> tensor<4xf32> loc(\"x.py\":3:4)\n    foo.baz %0 {\n      anything at all\n    }";

@@ -153,6 +153,9 @@ impl fmt::Display for Trap {
 
 impl std::error::Error for Trap {}
 
+/// Most programs of one launch.
+pub const MAX_PROGRAMS: u64 = 1 << 24;
+
 /// Runs the kernel of a module.
 ///
 /// # Errors
@@ -168,7 +171,7 @@ pub fn run(module: &Module, launch: &Launch, memory: &mut Memory, options: &Opti
     let kernel = module.kernel().ok_or_else(|| bad("the module has no single kernel".into()))?;
     let args = arguments(kernel, launch, memory).map_err(bad)?;
     let programs = launch.grid.iter().try_fold(1u64, |n, g| n.checked_mul(u64::from(*g)));
-    let programs = programs.filter(|n| *n <= options.max_steps).ok_or_else(|| bad("the grid is too large".into()))?;
+    let programs = programs.filter(|n| *n <= MAX_PROGRAMS).ok_or_else(|| bad("the grid is too large".into()))?;
     let mut machine = exec::Machine::new(module, memory, options, launch.grid);
     for linear in order(&options.order, programs) {
         machine.program(kernel, &args, linear)?;

@@ -5,6 +5,7 @@ use super::error::{ParseError, Positions};
 use super::locs::{LocTable, RawLoc};
 use super::lower_op::{self, Parts};
 use super::raw::{RawBlock, RawFile, RawOp, RawParam, RawRegion, Use};
+use super::{MAX_FUNCTIONS, MAX_NAME_BYTES};
 use crate::ir::{
     Attr, Attrs, Block, BlockId, Function, LocId, Module, Op, Param, Target, Terminator, TextPos, Type, Value,
     ValueInfo,
@@ -34,6 +35,9 @@ pub(super) fn lower<'a>(text: &'a str, file: RawFile<'a>) -> Result<Module> {
             return Err(ParseError::new(text, op.at, format!("the function @{} is defined twice", function.name)));
         }
         functions.push(function);
+        if functions.len() > MAX_FUNCTIONS {
+            return Err(ParseError::new(text, op.at, format!("more than {MAX_FUNCTIONS} functions in one module")));
+        }
     }
     if functions.is_empty() {
         return Err(ParseError::new(text, module.at, "expected a kernel in the module, found no function"));
@@ -126,7 +130,7 @@ impl<'a> Lowerer<'_, 'a> {
 
     fn new_value(&mut self, ty: &Type, ssa: &str, loc: &RawLoc<'a>) -> Result<u32> {
         let id = self.locs.resolve(loc)?;
-        let name = self.name_in(id).or_else(|| ssa_name(ssa));
+        let name = self.name_in(id).or_else(|| ssa_name(ssa)).filter(|n| n.len() <= MAX_NAME_BYTES);
         self.values.push(ValueInfo { ty: ty.clone(), name });
         Ok(self.values.len() as u32 - 1)
     }
@@ -136,7 +140,7 @@ impl<'a> Lowerer<'_, 'a> {
         use crate::ir::Location;
         loop {
             match &self.locs.locations[id.0 as usize] {
-                Location::Name(name, _) => return Some(name.clone()),
+                Location::Name(name, _) if name.len() <= MAX_NAME_BYTES => return Some(name.clone()),
                 Location::CallSite { callee, .. } => id = *callee,
                 _ => return None,
             }

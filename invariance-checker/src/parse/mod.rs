@@ -12,6 +12,7 @@ mod locs;
 mod lower;
 mod lower_op;
 mod pretty;
+mod pretty_control;
 mod raw;
 mod sniff;
 mod types;
@@ -27,6 +28,10 @@ pub const MAX_TEXT_BYTES: usize = 16 << 20;
 pub const MAX_DEPTH: usize = 64;
 /// Most elements of one tensor. Triton itself stops at 2^20.
 pub const MAX_TENSOR_LEN: usize = 1 << 24;
+/// Most functions in one module; a kernel has a handful of helpers.
+pub const MAX_FUNCTIONS: usize = 1024;
+/// Longest name of a value that is kept: a location's name is copied to every value that points at it.
+pub const MAX_NAME_BYTES: usize = 128;
 /// Most blocks in one function; the dominance check is quadratic in them.
 pub const MAX_BLOCKS: usize = 2048;
 

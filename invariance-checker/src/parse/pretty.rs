@@ -2,8 +2,8 @@
 //! its line: its `%names` become operands, the types after its last colon or arrow the results.
 
 use super::cursor::{Cursor, Result};
-use super::lower_op;
-use super::raw::{self, Def, RawBlock, RawOp, Use, param, region, successor, value};
+use super::raw::{Def, RawOp, Use, value};
+use super::{lower_op, pretty_control as control};
 use crate::ir::{Attr, Elem, Scalar, Type};
 
 /// Reads one operation in custom form, after `%results =`.
@@ -22,16 +22,16 @@ pub(super) fn op<'a>(c: &mut Cursor<'a>, defs: &[Def<'a>]) -> Result<RawOp<'a>> 
     c.at += name.len();
     let mut op = RawOp::new(name, at);
     match name {
-        "module" => module(c, &mut op)?,
-        "tt.func" => function(c, &mut op)?,
+        "module" => control::module(c, &mut op)?,
+        "tt.func" => control::function(c, &mut op)?,
         "arith.constant" => constant(c, &mut op)?,
         "arith.select" => select(c, &mut op)?,
         "arith.cmpi" | "arith.cmpf" => compare(c, &mut op)?,
-        "scf.for" => scf_for(c, &mut op)?,
-        "scf.if" => scf_if(c, &mut op)?,
-        "scf.while" => scf_while(c, &mut op)?,
-        "scf.condition" => condition(c, &mut op)?,
-        "cf.br" | "cf.cond_br" => branch(c, &mut op)?,
+        "scf.for" => control::scf_for(c, &mut op)?,
+        "scf.if" => control::scf_if(c, &mut op)?,
+        "scf.while" => control::scf_while(c, &mut op)?,
+        "scf.condition" => control::condition(c, &mut op)?,
+        "cf.br" | "cf.cond_br" => control::branch(c, &mut op)?,
         "tt.get_program_id" | "tt.get_num_programs" => program_axis(c, &mut op)?,
         "tt.addptr" => add_ptr(c, &mut op)?,
         "tt.load" => load(c, &mut op)?,
@@ -83,61 +83,6 @@ pub(super) fn op<'a>(c: &mut Cursor<'a>, defs: &[Def<'a>]) -> Result<RawOp<'a>> 
     Ok(op)
 }
 
-/// `module attributes {..} { functions }`.
-fn module<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    op.name = "builtin.module".into();
-    if c.eat("@") {
-        let name = c.symbol()?;
-        op.set("sym_name", Attr::Str(name));
-    }
-    if c.eat_word("attributes") {
-        op.attrs.extend(c.attr_dict()?);
-    }
-    op.regions.push(region(c)?);
-    Ok(())
-}
-
-/// `tt.func public @name(params) -> (results) attributes {..} { body }`.
-fn function<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    for visibility in ["public", "private", "nested"] {
-        if c.eat_word(visibility) {
-            op.set("sym_visibility", Attr::Str(visibility.into()));
-        }
-    }
-    c.expect("@")?;
-    let name = c.symbol()?;
-    op.set("sym_name", Attr::Str(name));
-    c.expect("(")?;
-    let params = c.list(")", param)?;
-    if c.eat("->") {
-        if c.eat("(") {
-            c.list(")", |c| {
-                c.ty()?;
-                c.attr_dict()
-            })?;
-        } else {
-            c.ty()?;
-        }
-    }
-    if c.eat_word("attributes") {
-        op.attrs.extend(c.attr_dict()?);
-    }
-    if !c.peek("{") {
-        return Err(c.expected("the body of the function"));
-    }
-    let mut body = region(c)?;
-    if body.is_empty() {
-        body.push(RawBlock { at: op.at, ..RawBlock::default() });
-    }
-    let entry = &mut body[0];
-    if !entry.params.is_empty() {
-        return Err(c.error_at(entry.at, "the first block of a function takes no parameters of its own"));
-    }
-    entry.params = params;
-    op.regions.push(body);
-    Ok(())
-}
-
 /// `true`, `1 : i32`, `dense<..> : tensor<..>`.
 fn constant<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
     op.attrs.extend(c.attr_dict()?);
@@ -177,154 +122,6 @@ fn compare<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
     let bools = ty.with_elem(Elem::Scalar(Scalar::BOOL)).ok_or_else(|| c.error(format!("{ty} has no order")))?;
     op.operand_types = Some(vec![ty.clone(), ty]);
     op.result_types = vec![bools];
-    Ok(())
-}
-
-/// `[unsigned] %i = %lo to %hi step %s [iter_args(%a = %x, ..) -> (T, ..)] [: i32] { body } [attrs]`.
-fn scf_for<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    if c.eat_word("unsigned") {
-        op.set("unsignedCmp", Attr::Unit);
-    }
-    let iv = binding(c)?;
-    op.operands.push(value(c)?);
-    keyword(c, "to")?;
-    op.operands.push(value(c)?);
-    keyword(c, "step")?;
-    op.operands.push(value(c)?);
-    let mut names = vec![iv];
-    if c.eat_word("iter_args") {
-        carried(c, op, &mut names)?;
-        c.expect("->")?;
-        op.result_types = c.result_types()?;
-    }
-    let iv_type = if c.eat(":") { c.ty()? } else { Type::scalar(Scalar::Index) };
-    let mut params = vec![iv_type];
-    params.extend(op.result_types.iter().cloned());
-    let body = structured_region(c, names, params)?;
-    op.regions.push(body);
-    op.attrs.extend(c.attr_dict()?);
-    Ok(())
-}
-
-/// `(%a = %x, ..)`: names for the region, operands for the operation.
-fn carried<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>, names: &mut Vec<&'a str>) -> Result<()> {
-    c.expect("(")?;
-    let pairs = c.list(")", |c| {
-        let name = binding(c)?;
-        Ok((name, value(c)?))
-    })?;
-    for (name, init) in pairs {
-        names.push(name);
-        op.operands.push(init);
-    }
-    Ok(())
-}
-
-/// `%name =`.
-fn binding<'a>(c: &mut Cursor<'a>) -> Result<&'a str> {
-    c.expect("%")?;
-    let name = c.suffix("a value name")?;
-    c.expect("=")?;
-    Ok(name)
-}
-
-/// A region whose block parameters are declared by the operation.
-fn structured_region<'a>(c: &mut Cursor<'a>, names: Vec<&'a str>, types: Vec<Type>) -> Result<raw::RawRegion<'a>> {
-    let at = c.at;
-    if names.len() != types.len() {
-        return Err(c.error(format!("{} carried values, {} types", names.len(), types.len())));
-    }
-    let mut blocks = region(c)?;
-    if blocks.is_empty() {
-        blocks.push(RawBlock { at, ..RawBlock::default() });
-    }
-    let params = names.into_iter().zip(types);
-    blocks[0].params = params
-        .map(|(name, ty)| raw::RawParam { name, ty, first: 0, attrs: Vec::new(), loc: super::locs::RawLoc::Unknown })
-        .collect();
-    Ok(blocks)
-}
-
-/// `%cond [-> (T, ..)] { .. } [else { .. }] [attrs]`.
-fn scf_if<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    op.operands.push(value(c)?);
-    if c.eat("->") {
-        op.result_types = c.result_types()?;
-    }
-    op.regions.push(region(c)?);
-    op.regions.push(if c.eat_word("else") { region(c)? } else { Vec::new() });
-    op.attrs.extend(c.attr_dict()?);
-    Ok(())
-}
-
-/// `(%a = %x, ..) : (T, ..) -> (U, ..) { before } do { after } [attributes {..}]`.
-fn scf_while<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    let mut names = Vec::new();
-    if c.peek("(") {
-        carried(c, op, &mut names)?;
-    }
-    c.expect(":")?;
-    c.expect("(")?;
-    let types = c.list(")", Cursor::ty)?;
-    c.expect("->")?;
-    op.result_types = c.result_types()?;
-    op.regions.push(structured_region(c, names, types)?);
-    keyword(c, "do")?;
-    op.regions.push(region(c)?);
-    if c.eat_word("attributes") {
-        op.attrs.extend(c.attr_dict()?);
-    }
-    Ok(())
-}
-
-/// `(%cond) %a, %b : T, U`.
-fn condition<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    c.expect("(")?;
-    op.operands.push(value(c)?);
-    c.expect(")")?;
-    let args = values(c)?;
-    if !args.is_empty() {
-        c.expect(":")?;
-        c.type_list()?;
-    }
-    op.operands.extend(args);
-    Ok(())
-}
-
-/// `^bb1(%a : T)` or `%cond, ^bb1, ^bb2(%a, %b : T, U)`.
-fn branch<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
-    let conditional = op.name == "cf.cond_br";
-    if conditional {
-        op.operands.push(value(c)?);
-        if c.peek_word() == "weights" {
-            c.word("weights")?;
-            c.balanced()?;
-        }
-        c.expect(",")?;
-    }
-    let mut segments = vec![1];
-    loop {
-        op.successors.push(successor(c)?);
-        let args = if c.eat("(") {
-            let args = values(c)?;
-            c.expect(":")?;
-            c.type_list()?;
-            c.expect(")")?;
-            args
-        } else {
-            Vec::new()
-        };
-        segments.push(args.len() as i64);
-        op.operands.extend(args);
-        if !conditional || op.successors.len() == 2 {
-            break;
-        }
-        c.expect(",")?;
-    }
-    if conditional {
-        op.set("operandSegmentSizes", Attr::Dense(segments));
-    }
-    op.attrs.extend(c.attr_dict()?);
     Ok(())
 }
 
@@ -654,7 +451,7 @@ fn signature<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
 }
 
 /// `%a, %b`, possibly none.
-fn values<'a>(c: &mut Cursor<'a>) -> Result<Vec<Use<'a>>> {
+pub(super) fn values<'a>(c: &mut Cursor<'a>) -> Result<Vec<Use<'a>>> {
     let mut out = Vec::new();
     while c.peek("%") {
         out.push(value(c)?);
@@ -707,7 +504,7 @@ fn loose_attrs<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
     }
 }
 
-fn keyword(c: &mut Cursor<'_>, word: &str) -> Result<()> {
+pub(super) fn keyword(c: &mut Cursor<'_>, word: &str) -> Result<()> {
     if c.eat_word(word) { Ok(()) } else { Err(c.expected(&format!("`{word}`"))) }
 }
 
