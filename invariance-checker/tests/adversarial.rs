@@ -16,7 +16,9 @@ fn labels_hold_in_the_interpreter() {
     for case in &cases {
         let text = std::fs::read(folder.join(&case.file)).expect("readable");
         let module = parse(&text).unwrap_or_else(|e| panic!("{}: {e}", case.file));
-        let go = |trials, same_row| search(&module, &case.spec, Search { trials, same_row, special: false });
+        let go = |trials, same_row| {
+            search(&module, &case.spec, Search { trials, same_row, special: false, stored_only: false })
+        };
         match (case.verdict.as_str(), go(60, false), go(60, true)) {
             ("NOT" | "IDX", Outcome::Same(n), _) => wrong.push(format!("{}: {n} pairs agree", case.file)),
             ("INV", Outcome::Differ(f), _) | ("INV" | "IDX", _, Outcome::Differ(f)) => {

@@ -31,7 +31,7 @@ fn labels_hold_in_the_interpreter() {
         let module = kernel(case.file.trim_end_matches(".ttir"));
         match (
             case.verdict.as_str(),
-            search(&module, &case.spec, Search { trials: 16, same_row: false, special: true }),
+            search(&module, &case.spec, Search { trials: 16, same_row: false, special: true, stored_only: false }),
         ) {
             ("NOT", Outcome::Differ(_)) => {}
             ("INV", Outcome::Same(n)) if n >= 12 => {}

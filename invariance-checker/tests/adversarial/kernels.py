@@ -356,6 +356,17 @@ def runtime_chunk_of_copy(x, y, chunk, N: tl.constexpr, B: tl.constexpr):
         tl.store(y + r * N + k, tl.load(x + r * N + k, mask=(o < chunk) & (k < N), other=0.0) * 2.0, mask=(o < chunk) & (k < N))
 
 
+@case("NOT", "every element of a chunk takes the chunk's first: where a chunk starts is a matter of the runtime argument",
+      dict(x=P, y=P, chunk=I), dict(x="rows:64", y="out:64", chunk="vary:8:16"), "M", dict(N=64, B=16), batch="chunk")
+@triton.jit
+def chunk_head_repeated(x, y, chunk, N: tl.constexpr, B: tl.constexpr):
+    r = tl.program_id(0)
+    o = tl.arange(0, B)
+    for s in range(0, N, chunk):
+        head = tl.load(x + r * N + s)
+        tl.store(y + r * N + s + o, tl.zeros((B,), tl.float32) + head, mask=(o < chunk) & (s + o < N))
+
+
 @case("NOT", "the number of chunks is the next power of two of M, found by a while loop", XY,
       dict(x="rows:64", y="out:1", M="batch"), "M", dict(N=64, B=64))
 @triton.jit

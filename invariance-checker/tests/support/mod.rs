@@ -79,6 +79,17 @@ impl Spec {
         !self.args.is_empty()
     }
 
+    /// Names of the arguments whose value, or what they point to, differs between two launches.
+    pub fn varying(&self) -> Vec<&str> {
+        let differs = |word: &Word| !matches!(word, Word::Shared(_) | Word::Scratch(_) | Word::Number(_));
+        self.args.iter().filter(|(_, w)| differs(w)).map(|(n, _)| n.as_str()).collect()
+    }
+
+    /// Axes with more than one program.
+    pub fn wide_axes(&self) -> Vec<usize> {
+        (0..self.grid.len()).filter(|i| !matches!(self.grid[*i], Axis::Fixed(1))).collect()
+    }
+
     pub fn parse(args: &str, grid: &str) -> Spec {
         let word = |text: &str| -> Word {
             let parts: Vec<&str> = text.split(':').collect();
@@ -205,6 +216,18 @@ pub struct Search {
     pub same_row: bool,
     /// Infinities and NaNs in every second trial.
     pub special: bool,
+    /// Compare only what both launches store. What a launch leaves alone is a matter of its guards and its grid.
+    pub stored_only: bool,
+}
+
+/// What outputs hold before a launch of which only stores count.
+fn sentinel(elem: Scalar) -> u64 {
+    match elem.bits() {
+        64 => 0x3fa5_a5a5_a5a5_a5a5,
+        32 => 0x3fa5_a5a5,
+        16 => 0x3ca5,
+        bits => 0x25 & ((1 << bits) - 1),
+    }
 }
 
 /// Looks for two launches that differ.
@@ -231,12 +254,22 @@ fn trial(module: &Module, kernel: &Function, spec: &Spec, how: Search, seed: u64
     let own = rng.next();
     let mut sides = Vec::new();
     for side in 0..2 {
-        let setup =
-            Setup { kernel, spec, own, shared: own ^ 0x5555, batch: batches[side], row: rows[side], side, special };
+        let setup = Setup {
+            kernel,
+            spec,
+            own,
+            shared: own ^ 0x5555,
+            batch: batches[side],
+            row: rows[side],
+            side,
+            special,
+            stored_only: how.stored_only,
+        };
         sides.push(setup.run(module, &mut rng)?);
     }
-    for ((param, a), (_, b)) in sides[0].iter().zip(&sides[1]) {
-        if let Some(element) = a.iter().zip(b).position(|(x, y)| x != y) {
+    for ((param, a, unset), (_, b, _)) in sides[0].iter().zip(&sides[1]) {
+        let counts = |x: &u64| !how.stored_only || x != unset;
+        if let Some(element) = a.iter().zip(b).position(|(x, y)| x != y && counts(x) && counts(y)) {
             let bits = [a[element], b[element]];
             return Some(Some(Finding { seed, batches, rows, param: param.clone(), element, bits, special }));
         }
@@ -255,6 +288,7 @@ struct Setup<'a> {
     row: usize,
     side: usize,
     special: bool,
+    stored_only: bool,
 }
 
 /// Where the compared elements lie.
@@ -266,7 +300,7 @@ struct Output {
 
 impl Setup<'_> {
     /// Bits of the row in each output; `None` on a trap.
-    fn run(&self, module: &Module, rng: &mut Rng) -> Option<Vec<(String, Vec<u64>)>> {
+    fn run(&self, module: &Module, rng: &mut Rng) -> Option<Vec<(String, Vec<u64>, u64)>> {
         let mut memory = Memory::new();
         let mut outputs = Vec::new();
         let pages = self.pages(rng);
@@ -297,7 +331,7 @@ impl Setup<'_> {
         }
         let read = |o: Output| {
             let bits = memory.bits(o.buffer);
-            (o.param, o.at.iter().map(|i| bits[*i]).collect())
+            (o.param, o.at.iter().map(|i| bits[*i]).collect(), sentinel(memory.elem(o.buffer)))
         };
         Some(outputs.into_iter().map(read).collect())
     }
@@ -347,7 +381,9 @@ impl Setup<'_> {
                 }
                 bits
             }
-            Word::Out(len) | Word::OutTransposed(len) => vec![0; self.batch * len + slack],
+            Word::Out(len) | Word::OutTransposed(len) => {
+                vec![if self.stored_only { sentinel(elem) } else { 0 }; self.batch * len + slack]
+            }
             Word::Shared(len) => random(&mut shared, *len),
             Word::VarBuf(len) => match elem {
                 Scalar::Float(_) => random(rng, *len),
