@@ -3,7 +3,7 @@
 mod attention;
 mod chain;
 mod disjoint;
-mod kv;
+pub(crate) mod kv;
 mod linear;
 mod norm;
 mod packed;

@@ -108,7 +108,7 @@ pub fn of_attention<B: Backend>(b: &B) -> Outcome {
     let params = QkvParams { q_heads: 2, qk_norm: None, cos: &short, sin: &table, pairing: RopePairing::Half };
     refused("short table", b.qkv(&params, &step, &qkv, &mut pool, 0, &mut q, &mut faults))?;
 
-    let tree = AttentionTree { head_dim: 16, kv_split: 32, kv_tile: 16, scale_log2: 0.3, window: None };
+    let tree = AttentionTree { head_dim: 16, kv_split: 256, kv_tile: 128, scale_log2: 0.3, window: None };
     let mut out = b.alloc(3 * 32).map_err(text)?;
     b.attention(tree, 2, &step, &q, &pool, 0, &mut out).map_err(text)?;
     for tree in [

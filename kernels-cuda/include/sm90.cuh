@@ -1,0 +1,105 @@
+// Hopper's barriers, bulk copies, clusters and warpgroup MMA as thin inline functions. Addresses are 32-bit shared-memory
+// addresses. Nothing here orders an addition.
+#pragma once
+#include <cuda.h>
+#include <stdint.h>
+#include "wgmma.cuh"
+
+namespace sametree {
+
+__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nwait_loop:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 0x989680;\n"
+      "@!done bra wait_loop;\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+// As above, for a barrier that another block of the cluster arrives at: its stores are visible afterwards.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nwait_loop:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1, 0x989680;\n"
+      "@!done bra wait_loop;\n}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Arrival at a barrier of another block of the cluster that publishes this thread's earlier stores.
+__device__ __forceinline__ void barrier_arrive_remote(uint32_t cluster_address) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ void store_cluster(uint32_t address, float a, float b) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(a), "f"(b) : "memory");
+}
+
+// A box of a two-dimensional tensor map: x counts elements of the inner dimension, y rows.
+__device__ __forceinline__ void tensor_copy(uint32_t shared, const CUtensorMap *map, int x, int y, uint32_t barrier,
+                                            uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2,%3}], [%4], %5;" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+__device__ __forceinline__ void bulk_copy(uint32_t shared, const void *global, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
+               "l"(global), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Cache policies of `createpolicy.fractional`: weights are read once a step, activations by every block.
+constexpr uint64_t EVICT_FIRST = 0x12F0000000000000ull;
+constexpr uint64_t EVICT_NORMAL = 0x1000000000000000ull;
+constexpr uint64_t EVICT_LAST = 0x14F0000000000000ull;
+
+// Descriptor of a K-major operand in 128-byte swizzle: groups of eight rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t descriptor_k_major(uint32_t address) {
+  return static_cast<uint64_t>((address >> 4) & 0x3FFF) | (1ull << 16) | (static_cast<uint64_t>(1024 >> 4) << 32) |
+         (1ull << 62);
+}
+// Descriptor of an MN-major operand in 128-byte swizzle: groups of eight k are 1024 bytes apart, columns of 64 elements
+// `column_bytes` apart.
+__device__ __forceinline__ uint64_t descriptor_mn_major(uint32_t address, uint32_t column_bytes) {
+  return static_cast<uint64_t>((address >> 4) & 0x3FFF) | (static_cast<uint64_t>((column_bytes >> 4) & 0x3FFF) << 16) |
+         (static_cast<uint64_t>(1024 >> 4) << 32) | (1ull << 62);
+}
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+}  // namespace sametree

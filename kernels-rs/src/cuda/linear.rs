@@ -1,0 +1,368 @@
+//! Linear layers: weights in the layout that the kernels read, and the choice of a variant.
+//!
+//! The choice reads the number of rows and the weight's shape. It cannot reach a bit: every variant realises the tree that
+//! the weight was made for.
+
+use std::sync::PoisonError;
+
+use cudarc::driver::CudaSlice;
+use half::bf16;
+use kernels_cuda::params::{
+    LinearParams, SAMETREE_EPILOGUE_BIAS, SAMETREE_EPILOGUE_NONE, SAMETREE_EPILOGUE_RESIDUAL,
+    SAMETREE_EPILOGUE_SILU_MUL,
+};
+use reduction_tree::operator::{Epilogue, LinearTree, Store};
+
+use super::device::{Device, SHARED_BYTES_MAX, driver};
+use super::launch::{Grid, arguments, grid_size, size, tensor_map};
+use crate::backend::{Error, Result};
+
+/// A weight on the device.
+pub struct LinearWeight {
+    /// Its tree.
+    pub tree: LinearTree,
+    memory: CudaSlice<u16>,
+    bias: Option<CudaSlice<u16>>,
+    /// Rows as stored: gate and up rows interleaved by eight and padded for `SiluMul`.
+    n_rows: u32,
+    /// Elements from one stored row to the next: K padded to 64.
+    pub pitch: u32,
+    chunks: u32,
+}
+
+/// A variant of `sm90_linear_stream.cu`: few tokens, weights streamed once.
+struct StreamVariant {
+    name: &'static str,
+    wgmma: bool,
+    rows: u32,
+    tokens: u32,
+    local: u32,
+    cluster: u32,
+    step: u32,
+}
+
+const fn stream(
+    name: &'static str,
+    wgmma: bool,
+    rows: u32,
+    tokens: u32,
+    local: u32,
+    cluster: u32,
+    step: u32,
+) -> StreamVariant {
+    StreamVariant { name, wgmma, rows, tokens, local, cluster, step }
+}
+
+const STREAM: &[StreamVariant] = &[
+    stream("linear_mma_r32_t8_c2", false, 32, 8, 2, 1, 4),
+    stream("linear_mma_r32_t16_c2", false, 32, 16, 2, 1, 4),
+    stream("linear_mma_r48_t8_c2", false, 48, 8, 2, 1, 4),
+    stream("linear_mma_r48_t16_c2", false, 48, 16, 2, 1, 4),
+    stream("linear_mma_r112_t8_c1", false, 112, 8, 1, 1, 2),
+    stream("linear_mma_r112_t16_c1", false, 112, 16, 1, 1, 2),
+    stream("linear_mma_r32_t16_c1", false, 32, 16, 1, 1, 4),
+    stream("linear_wgmma_r64_t64_c2", true, 64, 64, 1, 2, 1),
+    stream("linear_wgmma_r96_t64_c2", true, 96, 64, 1, 2, 1),
+    stream("linear_wgmma_r64_t64_c2_s2", true, 64, 64, 1, 2, 2),
+    stream("linear_wgmma_r96_t64_c2_s2", true, 96, 64, 1, 2, 2),
+    stream("linear_wgmma_r224_t64_c1", true, 224, 64, 1, 1, 1),
+    stream("linear_wgmma_r192_t64_c1", true, 192, 64, 1, 1, 1),
+    stream("linear_wgmma_r64_t64_c1", true, 64, 64, 1, 1, 1),
+    stream("linear_wgmma_r64_t128_c2", true, 64, 128, 1, 2, 1),
+    stream("linear_wgmma_r96_t128_c2", true, 96, 128, 1, 2, 1),
+    stream("linear_wgmma_r224_t128_c1", true, 224, 128, 1, 1, 1),
+    stream("linear_wgmma_r192_t128_c1", true, 192, 128, 1, 1, 1),
+];
+
+const STREAM_STAGES_MAX: u32 = 24;
+const STREAM_BARRIER_BYTES: u32 = 512;
+
+/// What a tiled kernel stores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    Bf16,
+    F32,
+    SiluMul,
+}
+
+/// A variant of `sm90_linear_tiled.cu`: many tokens.
+struct TiledVariant {
+    name: &'static str,
+    columns: u32,
+    chunked: bool,
+    stages: u32,
+    tail: Tail,
+}
+
+const fn tiled(name: &'static str, columns: u32, chunked: bool, stages: u32, tail: Tail) -> TiledVariant {
+    TiledVariant { name, columns, chunked, stages, tail }
+}
+
+const TILED: &[TiledVariant] = &[
+    tiled("linear_tiled_n256", 256, false, 4, Tail::Bf16),
+    tiled("linear_tiled_n128", 128, false, 6, Tail::Bf16),
+    tiled("linear_tiled_n256_f32", 256, false, 4, Tail::F32),
+    tiled("linear_tiled_n128_f32", 128, false, 6, Tail::F32),
+    tiled("linear_tiled_n128_chunked_f32", 128, true, 6, Tail::F32),
+    tiled("linear_tiled_n256_silu", 256, false, 4, Tail::SiluMul),
+    tiled("linear_tiled_n224_silu", 224, false, 4, Tail::SiluMul),
+    tiled("linear_tiled_n128_silu", 128, false, 6, Tail::SiluMul),
+    tiled("linear_tiled_n192_chunked", 192, true, 5, Tail::Bf16),
+    tiled("linear_tiled_n128_chunked", 128, true, 6, Tail::Bf16),
+    tiled("linear_tiled_n96_chunked", 96, true, 7, Tail::Bf16),
+    tiled("linear_tiled_n64_chunked", 64, true, 8, Tail::Bf16),
+    tiled("linear_tiled_n128_chunked_silu", 128, true, 6, Tail::SiluMul),
+];
+
+/// One way of computing a linear layer.
+#[derive(Clone, Copy)]
+enum Choice {
+    Stream(&'static StreamVariant),
+    Tiled(&'static TiledVariant),
+    /// Tokens of a tile of `portable_linear.cu`.
+    Portable(u32),
+}
+
+impl Choice {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stream(variant) => variant.name,
+            Self::Tiled(variant) => variant.name,
+            Self::Portable(16) => "linear_portable_t16",
+            Self::Portable(_) => "linear_portable_t64",
+        }
+    }
+}
+
+fn waves(tiles: u32, slots: u32) -> u32 {
+    tiles.div_ceil(slots.max(1))
+}
+
+impl LinearWeight {
+    /// Uploads `weight` [n, k] and `bias` [n].
+    pub fn new(device: &Device, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self> {
+        const OP: &str = "linear_weight";
+        if tree.n == 0 || tree.k == 0 || tree.k_split == 0 {
+            return Err(Error::new(OP, "n, k and k_split above 0", format!("{tree:?}")));
+        }
+        if tree.n.checked_mul(tree.k) != Some(weight.len()) {
+            return Err(Error::new(
+                OP,
+                format!("a weight of {} x {}", tree.n, tree.k),
+                format!("{} elements", weight.len()),
+            ));
+        }
+        if bias.map(<[bf16]>::len) != (tree.epilogue == Epilogue::Bias).then_some(tree.n) {
+            let got = bias.map_or("no bias".into(), |b| format!("a bias of {} elements", b.len()));
+            return Err(Error::new(OP, format!("the bias that {:?} asks for", tree.epilogue), got));
+        }
+        let silu = tree.epilogue == Epilogue::SiluMul;
+        if silu && !tree.n.is_multiple_of(2) {
+            return Err(Error::new(OP, "an even n for SiluMul", tree.n.to_string()));
+        }
+        let n_rows = if silu { (tree.n / 2).div_ceil(8) * 16 } else { tree.n };
+        let pitch = tree.k.div_ceil(64) * 64;
+        let mut stored = Vec::new();
+        let total =
+            n_rows.checked_mul(pitch).ok_or_else(|| Error::new(OP, "an addressable weight", format!("{tree:?}")))?;
+        stored.try_reserve_exact(total).map_err(|e| Error::new(OP, "host memory for the weight", e.to_string()))?;
+        for row in 0..n_rows {
+            // Rows 16b..16b+8 are gates 8b.., the next eight their up projections.
+            let (pair, up) = (row / 16 * 8 + row % 8, row / 8 % 2);
+            let source = if !silu { Some(row) } else { (pair < tree.n / 2).then_some(pair + up * (tree.n / 2)) };
+            if let Some(source) = source {
+                stored.extend(weight[source * tree.k..(source + 1) * tree.k].iter().map(|x| x.to_bits()));
+            }
+            stored.resize((row + 1) * pitch, 0);
+        }
+        let memory = device.stream.clone_htod(&stored).map_err(driver(OP))?;
+        let bias = bias.map(|b| b.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+        let bias = bias.map(|b| device.stream.clone_htod(&b).map_err(driver(OP))).transpose()?;
+        let chunks = size(OP, "chunks", tree.chunks().count())?;
+        Ok(Self { tree, memory, bias, n_rows: size(OP, "n", n_rows)?, pitch: size(OP, "k", pitch)?, chunks })
+    }
+
+    /// Device address of the rows, for the embedding.
+    pub fn address(&self, device: &Device) -> u64 {
+        device.address(&self.memory)
+    }
+
+    /// Device address of the rows, for measurements of other libraries on the same weight.
+    pub fn address_of(&self, cuda: &super::Cuda) -> u64 {
+        self.address(&cuda.device)
+    }
+
+    /// Names of every variant that can compute this weight for `rows` tokens, the preferred one first.
+    pub fn variants(&self, device: &Device, rows: usize) -> Vec<&'static str> {
+        self.choices(device, rows).into_iter().map(Choice::name).collect()
+    }
+
+    fn choices(&self, device: &Device, rows: usize) -> Vec<Choice> {
+        let m = u32::try_from(rows).unwrap_or(u32::MAX);
+        let mut choices = Vec::new();
+        if device.hopper {
+            let mut streams: Vec<_> = STREAM.iter().filter(|v| self.fits_stream(v, m)).collect();
+            streams.sort_by_key(|v| {
+                let slots = device.processors / v.cluster;
+                // Narrow tiles and short stages pay more for each barrier.
+                let cost = waves(self.n_rows.div_ceil(v.rows), slots) * (v.rows + 4);
+                (v.tokens, cost, u32::MAX - v.rows, u32::MAX - v.step)
+            });
+            let mut tiles: Vec<_> = TILED.iter().filter(|v| self.fits_tiled(v)).collect();
+            tiles.sort_by_key(|v| {
+                let tiles = self.n_rows.div_ceil(v.columns) * m.div_ceil(128);
+                // A narrow tile reads more of x for each product: 24 columns' worth of time a tile.
+                (waves(tiles, device.processors) * (v.columns + 24), v.columns)
+            });
+            // From about five waves of 128 tokens on, the tiled kernels' wider tiles win (measured on the LM head).
+            let wide = m > 64 && self.n_rows > 65_536 && !tiles.is_empty();
+            let (streams, tiles) = (streams.into_iter().map(Choice::Stream), tiles.into_iter().map(Choice::Tiled));
+            if wide { choices.extend(tiles.chain(streams)) } else { choices.extend(streams.chain(tiles)) }
+        }
+        choices.extend(if m <= 16 {
+            [Choice::Portable(16), Choice::Portable(64)]
+        } else {
+            [Choice::Portable(64), Choice::Portable(16)]
+        });
+        choices
+    }
+
+    fn fits_stream(&self, v: &StreamVariant, m: u32) -> bool {
+        let fits = v.local * v.cluster == self.chunks && m <= v.tokens;
+        // Outputs are stored in pairs.
+        let whole_stages = !v.wgmma || (self.tree.chunk_len() / 64).is_multiple_of(v.step as usize);
+        fits && whole_stages && (v.wgmma || m <= 16) && self.tree.outputs().is_multiple_of(2)
+    }
+
+    fn fits_tiled(&self, v: &TiledVariant) -> bool {
+        let tail = match (self.tree.epilogue, self.tree.store) {
+            (Epilogue::SiluMul, Store::Bf16) => Some(Tail::SiluMul),
+            (Epilogue::None, Store::F32) => Some(Tail::F32),
+            (_, Store::Bf16) => Some(Tail::Bf16),
+            _ => None,
+        };
+        Some(v.tail) == tail && (v.chunked || self.chunks == 1) && self.tree.outputs().is_multiple_of(8)
+    }
+
+    /// y [rows, outputs] by the preferred variant, or by the one called `forced`.
+    ///
+    /// # Safety
+    /// `x` [rows, k], `y` [rows, outputs] and, if not 0, `residual` [rows, outputs] are device addresses of this backend.
+    pub unsafe fn run(
+        &self,
+        device: &Device,
+        rows: usize,
+        x: u64,
+        residual: u64,
+        y: u64,
+        forced: Option<&str>,
+    ) -> Result<()> {
+        const OP: &str = "linear";
+        if rows == 0 {
+            return Ok(());
+        }
+        let m = size(OP, "rows", rows)?;
+        let choices = self.choices(device, rows);
+        let wanted = |c: &&Choice| forced.is_none_or(|name| c.name() == name);
+        let choice = choices.iter().find(wanted).copied();
+        let choice = choice
+            .ok_or_else(|| Error::new(OP, "a variant that fits the weight", forced.unwrap_or("none").to_string()))?;
+        let k = size(OP, "k", self.tree.k)?;
+        let _exclusive = device.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller vouches for `x`.
+        let (x, x_pitch) = unsafe { aligned_rows(device, x, m, k)? };
+        let mut p = LinearParams {
+            y: y as *mut _,
+            bias: self.bias.as_ref().map_or(std::ptr::null(), |b| device.address(b) as *const u16),
+            residual: residual as *const u16,
+            weight: device.address(&self.memory) as *const u16,
+            x: x as *const u16,
+            m,
+            n_rows: self.n_rows,
+            n_out: size(OP, "n", self.tree.outputs())?,
+            k,
+            weight_pitch: self.pitch,
+            x_pitch,
+            k_split: self.chunks,
+            chunk_blocks: size(OP, "k", self.tree.chunk_len() / 64)?,
+            epilogue: match self.tree.epilogue {
+                Epilogue::None => SAMETREE_EPILOGUE_NONE,
+                Epilogue::Bias => SAMETREE_EPILOGUE_BIAS,
+                Epilogue::Residual => SAMETREE_EPILOGUE_RESIDUAL,
+                Epilogue::SiluMul => SAMETREE_EPILOGUE_SILU_MUL,
+            },
+            store_f32: u32::from(self.tree.store == Store::F32),
+            tiles_n: 0,
+            tiles_m: 1,
+            x_rows_loaded: 0,
+            stages: 0,
+        };
+        // SAFETY: the parameters describe this weight and the caller's buffers.
+        unsafe {
+            match choice {
+                Choice::Stream(variant) => self.launch_stream(device, variant, &mut p),
+                Choice::Tiled(variant) => self.launch_tiled(device, variant, &mut p),
+                Choice::Portable(tokens) => self.launch_portable(device, choice.name(), tokens, &mut p),
+            }
+        }
+    }
+
+    unsafe fn launch_stream(&self, device: &Device, v: &StreamVariant, p: &mut LinearParams) -> Result<()> {
+        const OP: &str = "linear";
+        p.tiles_n = self.n_rows.div_ceil(v.rows);
+        p.x_rows_loaded = if v.wgmma { p.m.div_ceil(8) * 8 } else { v.tokens };
+        let clusters = p.tiles_n.min(device.processors / v.cluster);
+        let buffers = if p.tiles_n > clusters { 2 } else { 1 };
+        let partial = if self.chunks > 1 { self.chunks * v.tokens * (v.rows / v.cluster + 4) * 4 * buffers } else { 0 };
+        let padding = if v.wgmma { v.tokens * 128 } else { 0 };
+        let stage = v.local * v.step * (v.rows + p.x_rows_loaded) * 128;
+        let fixed = 1024 + padding + STREAM_BARRIER_BYTES + partial;
+        let work = p.tiles_n.div_ceil(clusters) * p.chunk_blocks.div_ceil(v.step);
+        p.stages = ((SHARED_BYTES_MAX - fixed) / stage).min(STREAM_STAGES_MAX).min(work);
+        let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.rows)?;
+        let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, p.x_rows_loaded)?;
+        let warps = v.local * if v.wgmma { v.tokens / 16 } else { v.rows / 16 };
+        let grid =
+            Grid { blocks: clusters * v.cluster, threads: warps * 32 + 32, shared_bytes: fixed + p.stages * stage };
+        // SAFETY: arguments are two tensor maps and the parameters, as every kernel of the file takes them.
+        unsafe { device.launch(OP, device.function(v.name)?, grid, arguments![weight, x, *p]) }
+    }
+
+    unsafe fn launch_tiled(&self, device: &Device, v: &TiledVariant, p: &mut LinearParams) -> Result<()> {
+        const OP: &str = "linear";
+        p.tiles_n = self.n_rows.div_ceil(v.columns);
+        p.tiles_m = p.m.div_ceil(128);
+        let tiles = grid_size(OP, p.tiles_n as usize * p.tiles_m as usize)?;
+        let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.columns)?;
+        let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, 128)?;
+        let shared_bytes = 1024 + v.stages * (128 + v.columns) * 128 + 256;
+        let grid = Grid { blocks: tiles.min(device.processors), threads: 384, shared_bytes };
+        // SAFETY: as in `launch_stream`.
+        unsafe { device.launch(OP, device.function(v.name)?, grid, arguments![weight, x, *p]) }
+    }
+
+    unsafe fn launch_portable(&self, device: &Device, name: &str, tokens: u32, p: &mut LinearParams) -> Result<()> {
+        const OP: &str = "linear";
+        p.tiles_n = self.n_rows.div_ceil(64);
+        p.tiles_m = p.m.div_ceil(tokens);
+        let blocks = grid_size(OP, p.tiles_n as usize * p.tiles_m as usize)?;
+        let grid = Grid { blocks, threads: 128, shared_bytes: 3 * (tokens + 64) * 128 };
+        // SAFETY: the argument is the parameters, as both kernels of the file take them.
+        unsafe { device.launch(OP, device.function(name)?, grid, arguments![*p]) }
+    }
+}
+
+/// Rows of `k` elements at a pitch that 16-byte loads can read: as they are, or copied to scratch memory.
+unsafe fn aligned_rows(device: &Device, x: u64, rows: u32, k: u32) -> Result<(u64, u32)> {
+    const OP: &str = "linear";
+    if k.is_multiple_of(8) {
+        return Ok((x, k));
+    }
+    let pitch = k.div_ceil(8) * 8;
+    let total = rows as usize * pitch as usize;
+    let out = device.workspace(OP, "padded rows", total * 2)?;
+    let grid = Grid { blocks: grid_size(OP, total.div_ceil(256).min(4096))?, threads: 256, shared_bytes: 0 };
+    // SAFETY: `x` holds rows x k elements by the caller's word, `out` rows x pitch.
+    unsafe { device.launch(OP, device.function("pad_rows")?, grid, arguments![x, out, rows, k, pitch])? };
+    Ok((out, pitch))
+}

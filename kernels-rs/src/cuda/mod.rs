@@ -1,0 +1,389 @@
+//! The CUDA backend: one GPU, one stream, kernels of `kernels-cuda`.
+//!
+//! Every operator checks its shapes on the host and refuses before it launches. Launches are asynchronous; a failure of the
+//! device surfaces at the next operator or download. No choice made here can reach a bit of a result.
+
+mod attention;
+mod device;
+mod graph;
+pub mod instructions;
+mod kv;
+mod launch;
+mod linear;
+mod rows;
+
+use std::marker::PhantomData;
+
+use cudarc::driver::CudaSlice;
+use half::bf16;
+use kernels_cuda::params::{QkvStageParams, SampleParamsGpu, SampleRow};
+use reduction_tree::arithmetic::Arithmetic;
+use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RmsNormTree, RopePairing, Store};
+
+pub use attention::Paths;
+use device::{Device, driver};
+pub use graph::Graph;
+pub use kv::{KvPool, Step};
+use launch::{Grid, arguments, grid_size, size};
+pub use linear::LinearWeight;
+
+use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
+
+/// The CUDA backend.
+pub struct Cuda {
+    device: Device,
+    paths: Paths,
+}
+
+/// Device memory holding `T`s.
+pub struct Buffer<T> {
+    memory: CudaSlice<u8>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl Cuda {
+    /// A backend on GPU `ordinal`. Errors say what is missing: a build with nvcc, the driver, or a card of compute
+    /// capability 8.0 or later.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Ok(Self { device: Device::open(ordinal)?, paths: Paths::Fastest })
+    }
+
+    /// A backend that uses the portable attention kernels on any card.
+    pub fn portable(ordinal: usize) -> Result<Self> {
+        Ok(Self { device: Device::open(ordinal)?, paths: Paths::Portable })
+    }
+
+    /// The card's name.
+    pub fn card(&self) -> &str {
+        &self.device.label
+    }
+
+    /// Names of the kernels that can compute `weight` for `rows` tokens; the first is the one that [`Backend::linear`] takes.
+    pub fn linear_variants(&self, weight: &LinearWeight, rows: usize) -> Vec<&'static str> {
+        weight.variants(&self.device, rows)
+    }
+
+    /// [`Backend::linear`] by the variant of that name, or an error if it does not fit.
+    pub fn linear_by(
+        &self,
+        variant: &str,
+        weight: &LinearWeight,
+        rows: usize,
+        x: &Buffer<bf16>,
+        residual: Option<&Buffer<bf16>>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        self.run_linear(weight, rows, x, residual, Store::Bf16, out, Some(variant))
+    }
+
+    /// [`Backend::linear_f32`] by the variant of that name.
+    pub fn linear_f32_by(
+        &self,
+        variant: &str,
+        weight: &LinearWeight,
+        rows: usize,
+        x: &Buffer<bf16>,
+        out: &mut Buffer<f32>,
+    ) -> Result<()> {
+        self.run_linear(weight, rows, x, None, Store::F32, out, Some(variant))
+    }
+
+    /// The card runs the kernels that use wgmma.
+    pub fn linear_has_wgmma(&self) -> bool {
+        self.device.hopper
+    }
+
+    /// Waits until everything launched so far is done.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.stream.synchronize().map_err(driver("synchronize"))
+    }
+
+    /// The stream that everything is launched on, for measurements of other libraries beside this one.
+    pub fn stream(&self) -> &std::sync::Arc<cudarc::driver::CudaStream> {
+        &self.device.stream
+    }
+
+    /// Device address of a buffer, valid while it lives and for work on [`Self::stream`].
+    pub fn address<T: Element>(&self, buffer: &Buffer<T>) -> u64 {
+        self.at(buffer)
+    }
+
+    fn at<T>(&self, buffer: &Buffer<T>) -> u64 {
+        self.device.address(&buffer.memory)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn run_linear<T: Element>(
+        &self,
+        weight: &LinearWeight,
+        rows: usize,
+        x: &Buffer<bf16>,
+        residual: Option<&Buffer<bf16>>,
+        store: Store,
+        out: &mut Buffer<T>,
+        forced: Option<&str>,
+    ) -> Result<()> {
+        const OP: &str = "linear";
+        let tree = &weight.tree;
+        if tree.store != store {
+            return Err(Error::new(OP, format!("a weight whose tree stores {store:?}"), format!("{:?}", tree.store)));
+        }
+        if residual.is_some() != (tree.epilogue == Epilogue::Residual) {
+            let got = if residual.is_some() { "a residual" } else { "none" };
+            return Err(Error::new(OP, format!("the residual that {:?} asks for", tree.epilogue), got));
+        }
+        check_len(OP, "x", x.len, rows, tree.k)?;
+        check_len(OP, "out", out.len, rows, tree.outputs())?;
+        if let Some(residual) = residual {
+            check_len(OP, "residual", residual.len, rows, tree.n)?;
+        }
+        let residual = residual.map_or(0, |r| self.at(r));
+        // SAFETY: the lengths were checked, and all buffers are this backend's.
+        unsafe { weight.run(&self.device, rows, self.at(x), residual, self.at(out), forced) }
+    }
+}
+
+/// Refuses a buffer of fewer than `rows * width` elements.
+fn check_len(operation: &'static str, what: &str, len: usize, rows: usize, width: usize) -> Result<()> {
+    if rows.checked_mul(width).is_some_and(|wanted| wanted <= len) {
+        return Ok(());
+    }
+    Err(Error::new(operation, format!("{what} of at least {rows} x {width} elements"), format!("{len} elements")))
+}
+
+impl Backend for Cuda {
+    type Buffer<T: Element> = Buffer<T>;
+    type Linear = LinearWeight;
+    type KvPool = KvPool;
+    type Step = Step;
+
+    fn name(&self) -> String {
+        format!("cuda-sm{}", self.device.capability)
+    }
+
+    fn arithmetic(&self) -> Arithmetic {
+        if self.device.capability < 90 { Arithmetic::Sm80 } else { Arithmetic::Sm90 }
+    }
+
+    fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        let bytes = len.checked_mul(size_of::<T>());
+        let bytes = bytes.ok_or_else(|| Error::new("alloc", "an addressable length", len.to_string()))?;
+        let memory = self.device.stream.alloc_zeros(bytes.max(16)).map_err(driver("alloc"))?;
+        Ok(Buffer { memory, len, element: PhantomData })
+    }
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<Buffer<T>> {
+        let mut buffer = self.alloc(host.len())?;
+        let bytes: &[u8] = bytemuck::cast_slice(host);
+        if !bytes.is_empty() {
+            self.device.stream.memcpy_htod(bytes, &mut buffer.memory).map_err(driver("upload"))?;
+        }
+        Ok(buffer)
+    }
+
+    fn download<T: Element>(&self, buffer: &Buffer<T>, len: usize) -> Result<Vec<T>> {
+        check_len("download", "a buffer", buffer.len, len, 1)?;
+        let mut host = vec![T::default(); len];
+        if len > 0 {
+            let view = buffer.memory.slice(..len * size_of::<T>());
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut host);
+            self.device.stream.memcpy_dtoh(&view, bytes).map_err(driver("download"))?;
+        }
+        self.device.stream.synchronize().map_err(driver("download"))?;
+        Ok(host)
+    }
+
+    fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
+        LinearWeight::new(&self.device, tree, weight, bias)
+    }
+
+    fn kv_pool(&self, shape: KvShape) -> Result<KvPool> {
+        KvPool::new(&self.device, shape)
+    }
+
+    fn kv_fill(&self, pool: &mut KvPool, value: bf16) -> Result<()> {
+        const OP: &str = "kv_fill";
+        let (out, count) = (self.device.address(&pool.memory), pool.memory.len());
+        let grid = Grid { blocks: grid_size(OP, count.div_ceil(256).min(4096))?, threads: 256, shared_bytes: 0 };
+        let value = u32::from(value.to_bits());
+        // SAFETY: the kernel takes an address, a 64-bit count and a value; the pool holds `count` elements.
+        unsafe { self.device.launch(OP, self.device.function("fill_bf16")?, grid, arguments![out, count, value]) }
+    }
+
+    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Step> {
+        Step::new(&self.device, rows, shape)
+    }
+
+    fn embed(&self, table: &LinearWeight, step: &Step, out: &mut Buffer<bf16>) -> Result<()> {
+        const OP: &str = "embed";
+        let (rows, tree) = (step.rows(), &table.tree);
+        if tree.epilogue == Epilogue::SiluMul {
+            return Err(Error::new(OP, "a table whose rows are in order", "a SiluMul weight"));
+        }
+        if let Some(token) = step.checked.rows.tokens.iter().find(|&&t| t as usize >= tree.n) {
+            return Err(Error::new(OP, format!("tokens below {}", tree.n), token.to_string()));
+        }
+        check_len(OP, "out", out.len, rows, tree.k)?;
+        let (from, index) = (table.address(&self.device), step.tokens(&self.device));
+        // SAFETY: tokens lie within the table and `out` holds the rows, both checked above.
+        unsafe { rows::gather(&self.device, OP, from, table.pitch as usize, index, rows, tree.k, self.at(out)) }
+    }
+
+    fn rmsnorm(
+        &self,
+        tree: RmsNormTree,
+        rows: usize,
+        x: &Buffer<bf16>,
+        weight: &Buffer<bf16>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        const OP: &str = "rmsnorm";
+        check_len(OP, "x", x.len, rows, tree.d)?;
+        check_len(OP, "weight", weight.len, 1, tree.d)?;
+        check_len(OP, "out", out.len, rows, tree.d)?;
+        // SAFETY: the lengths were checked, and all buffers are this backend's.
+        unsafe { rows::rmsnorm(&self.device, tree, rows, self.at(x), self.at(weight), self.at(out)) }
+    }
+
+    fn linear(
+        &self,
+        weight: &LinearWeight,
+        rows: usize,
+        x: &Buffer<bf16>,
+        residual: Option<&Buffer<bf16>>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        self.run_linear(weight, rows, x, residual, Store::Bf16, out, None)
+    }
+
+    fn linear_f32(&self, weight: &LinearWeight, rows: usize, x: &Buffer<bf16>, out: &mut Buffer<f32>) -> Result<()> {
+        self.run_linear(weight, rows, x, None, Store::F32, out, None)
+    }
+
+    fn qkv(
+        &self,
+        params: &QkvParams<'_, Self>,
+        step: &Step,
+        qkv: &Buffer<bf16>,
+        pool: &mut KvPool,
+        layer: usize,
+        q: &mut Buffer<bf16>,
+        faults: &mut Buffer<u32>,
+    ) -> Result<()> {
+        const OP: &str = "qkv";
+        let (rows, shape) = (step.rows(), pool.shape);
+        let (d, heads) = (shape.head_dim, params.q_heads.saturating_add(2 * shape.kv_heads));
+        if step.checked.shape != shape {
+            return Err(Error::new(OP, format!("a step for {shape:?}"), format!("one for {:?}", step.checked.shape)));
+        }
+        check_len(OP, "qkv", qkv.len, rows, heads.saturating_mul(d))?;
+        check_len(OP, "q", q.len, rows, params.q_heads.saturating_mul(d))?;
+        check_len(OP, "faults", faults.len, rows, 1)?;
+        let last = step.checked.rows.positions.iter().max().map_or(0, |&p| p as usize + 1);
+        check_len(OP, "cos", params.cos.len, last, d / 2)?;
+        check_len(OP, "sin", params.sin.len, last, d / 2)?;
+        if let Some((qw, kw, tree)) = params.qk_norm {
+            check_len(OP, "q norm weight", qw.len, 1, d)?;
+            check_len(OP, "k norm weight", kw.len, 1, d)?;
+            if tree.d != d {
+                return Err(Error::new(OP, format!("a norm over head_dim {d}"), tree.d.to_string()));
+            }
+        }
+        let eps = params.qk_norm.map_or(0.0, |(_, _, tree)| tree.eps);
+        let p = QkvStageParams {
+            qkv: self.at(qkv) as *const u16,
+            q: self.at(q) as *mut u16,
+            q_weight: params.qk_norm.map_or(0, |(w, _, _)| self.at(w)) as *const u16,
+            k_weight: params.qk_norm.map_or(0, |(_, w, _)| self.at(w)) as *const u16,
+            cos: self.at(params.cos) as *const f32,
+            sin: self.at(params.sin) as *const f32,
+            positions: step.positions(&self.device) as *const u32,
+            slots: step.slots(&self.device) as *const u32,
+            faults: self.at(faults) as *mut u32,
+            kv: pool.layer(&self.device, OP, layer)?,
+            rows: size(OP, "rows", rows)?,
+            q_heads: size(OP, "q_heads", params.q_heads)?,
+            interleaved: u32::from(params.pairing == RopePairing::Interleaved),
+            eps_q: eps,
+            eps_k: eps,
+        };
+        // SAFETY: lengths, positions and the layer were checked; slots were checked against the pool's shape by the step.
+        unsafe { rows::qkv(&self.device, &p) }
+    }
+
+    fn attention(
+        &self,
+        tree: AttentionTree,
+        q_heads: usize,
+        step: &Step,
+        q: &Buffer<bf16>,
+        pool: &KvPool,
+        layer: usize,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        const OP: &str = "attention";
+        let width = q_heads.saturating_mul(tree.head_dim);
+        check_len(OP, "q", q.len, step.rows(), width)?;
+        check_len(OP, "out", out.len, step.rows(), width)?;
+        let (q, out) = (self.at(q), self.at(out));
+        // SAFETY: the lengths were checked, and both buffers are this backend's.
+        unsafe { attention::attention(&self.device, self.paths, &tree, q_heads, step, q, pool, layer, out) }
+    }
+
+    fn gather_rows(&self, d: usize, x: &Buffer<bf16>, indices: &[u32], out: &mut Buffer<bf16>) -> Result<()> {
+        const OP: &str = "gather_rows";
+        check_len(OP, "out", out.len, indices.len(), d)?;
+        let rows = x.len.checked_div(d).unwrap_or(0);
+        if let Some(index) = indices.iter().find(|&&i| i as usize >= rows) {
+            return Err(Error::new(OP, format!("indices below {rows}"), index.to_string()));
+        }
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let index = self.upload(indices)?;
+        // SAFETY: the indices lie within x and `out` holds the rows, both checked above; the index buffer is freed in stream
+        // order, after the kernel.
+        unsafe { rows::gather(&self.device, OP, self.at(x), d, self.at(&index), indices.len(), d, self.at(out)) }
+    }
+
+    fn sample(&self, vocab: usize, logits: &Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>> {
+        const OP: &str = "sample";
+        if vocab == 0 {
+            return Err(Error::new(OP, "a vocabulary above 0", "0"));
+        }
+        check_len(OP, "logits", logits.len, params.len(), vocab)?;
+        if params.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<u32> = params.iter().flat_map(sample_row).collect();
+        let rows = self.upload(&rows)?;
+        let (tokens, logprobs) = (self.alloc::<u32>(params.len())?, self.alloc::<f32>(params.len())?);
+        let p = SampleParamsGpu {
+            logits: self.at(logits) as *const f32,
+            rows: self.at(&rows) as *const SampleRow,
+            token: self.at(&tokens) as *mut u32,
+            logprob: self.at(&logprobs) as *mut f32,
+            row_count: size(OP, "rows", params.len())?,
+            vocab: size(OP, "vocab", vocab)?,
+        };
+        let grid = Grid { blocks: p.row_count, threads: 1024, shared_bytes: 0 };
+        // SAFETY: the argument is the parameters; the lengths were checked.
+        unsafe { self.device.launch(OP, self.device.function("sample_rows")?, grid, arguments![p])? };
+        let (tokens, logprobs) = (self.download(&tokens, params.len())?, self.download(&logprobs, params.len())?);
+        Ok(tokens.into_iter().zip(logprobs).map(|(token, logprob)| Sampled { token, logprob }).collect())
+    }
+}
+
+/// The words of a `SampleRow`.
+fn sample_row(p: &SampleParams) -> [u32; 7] {
+    [
+        p.temperature.to_bits(),
+        p.top_p.to_bits(),
+        p.min_p.to_bits(),
+        p.top_k.unwrap_or(0),
+        p.seed as u32,
+        (p.seed >> 32) as u32,
+        p.position,
+    ]
+}
