@@ -62,7 +62,7 @@ fn qkv_and_attention_of_plans() {
 
 #[test]
 fn masked_values_count_as_positive_zero() {
-    everywhere(0..4, attention::negative_zero);
+    everywhere(0..4, |cpu, seed| attention::negative_zero(cpu, &[16, 32], seed));
 }
 
 #[test]
