@@ -60,6 +60,13 @@ struct Rows {
     }
   }
 
+  // acc * alpha. Where no row of the warp has a new maximum every factor is exactly 1.
+  __device__ __forceinline__ static void rescale(float (&acc)[HALVES * 32], const float (&alpha)[2]) {
+    if (__all_sync(~0u, alpha[0] == 1.0f && alpha[1] == 1.0f)) return;
+#pragma unroll
+    for (int i = 0; i < HALVES * 32; i++) acc[i] = __fmul_rn(acc[i], alpha[(i >> 1) & 1]);
+  }
+
   __device__ __forceinline__ static void pack(const float (&s)[64], uint32_t (&packed)[8][4]) {
 #pragma unroll
     for (int k = 0; k < 8; k++)

@@ -36,7 +36,9 @@ __device__ __forceinline__ void load_kv_tile(uint32_t shared, const KvLayer &kv,
     __syncwarp();
   }
   const unsigned page_first = begin / kv.page_tokens, runs = (end - 1) / kv.page_tokens - page_first + 1;
-  for (unsigned i = lane * 2 + part; i < runs * HALVES; i += 64) {
+  // Each warp takes neighbouring pages whole, since the halves of a page are neighbours in memory.
+  const unsigned middle = (runs + 1) / 2 * HALVES;
+  for (unsigned i = (part ? middle : 0) + lane; i < (part ? runs * HALVES : middle); i += 32) {
     const unsigned page = page_first + i / HALVES, half = i % HALVES;
     const unsigned run_begin = max(begin, page * kv.page_tokens), run_end = min(end, (page + 1) * kv.page_tokens);
     bulk_copy(shared + half * KV_TILE * 128 + (run_begin - first) * 128,

@@ -108,8 +108,7 @@ __device__ __forceinline__ void attention_portable(const AttentionParams &p) {
       rows.softmax(s, tile * KV_TILE, alpha);
       uint32_t packed[8][4];
       rows.pack(s, packed);
-#pragma unroll
-      for (int i = 0; i < HALVES * 32; i++) acc[i] = __fmul_rn(acc[i], alpha[(i >> 1) & 1]);
+      rows.rescale(acc, alpha);
       products.values(acc, packed, v_tile);
       const bool last = tile == (span.high - 1) / KV_TILE;
       if (!last && (tile + 1) % tiles_per_split != 0) continue;

@@ -148,8 +148,7 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
     if (boundary) {
       rows.merge(acc, ended, next_tile / tiles_per_split - 1, false);
     } else {
-#pragma unroll
-      for (int e = 0; e < HALVES * 32; e++) acc[e] = __fmul_rn(acc[e], alpha[(e >> 1) & 1]);
+      rows.rescale(acc, alpha);
     }
     fresh = boundary;
     rows.pack(s, packed);

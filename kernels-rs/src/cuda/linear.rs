@@ -14,7 +14,7 @@ use kernels_cuda::params::{
 use reduction_tree::operator::{Epilogue, LinearTree, Store};
 
 use super::device::{Device, SHARED_BYTES_MAX, driver};
-use super::launch::{Grid, arguments, grid_size, size, tensor_map};
+use super::launch::{Grid, TensorMap, arguments, grid_size, size, tensor_map};
 use crate::backend::{Error, Result};
 
 /// A weight on the device.
@@ -30,95 +30,90 @@ pub struct LinearWeight {
     chunks: u32,
 }
 
-/// A variant of `sm90_linear_stream.cu`: few tokens, weights streamed once.
-struct StreamVariant {
-    name: &'static str,
-    wgmma: bool,
-    rows: u32,
-    tokens: u32,
-    local: u32,
-    cluster: u32,
-    step: u32,
-}
+mod stream {
+    //! The kernels of `sm90_linear_stream.cu`, read from it.
+    use super::{Device, Grid, LinearParams, Result, TensorMap};
 
-const fn stream(
-    name: &'static str,
-    wgmma: bool,
-    rows: u32,
-    tokens: u32,
-    local: u32,
-    cluster: u32,
-    step: u32,
-) -> StreamVariant {
-    StreamVariant { name, wgmma, rows, tokens, local, cluster, step }
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/sm90_linear_stream.cu";
+        /// Few tokens: the weights are streamed once.
+        family Stream = STREAM_VARIANT(weight: TensorMap, x: TensorMap, p: LinearParams) {
+            symbol "Consumer::MmaSync" = 0;
+            symbol "Consumer::Wgmma" = 1;
+            tree = "linear: chunks of k16 chains from +0, added left to right; chunks = {LOCAL * CLUSTER}";
+            threads = LOCAL * (if CONSUMER == 1 { TOKENS / 16 } else { ROWS / 16 }) * 32 + 32;
+            shared_min = 1536 + CONSUMER * TOKENS * 128 + 2 * LOCAL * STEP * (ROWS + TOKENS) * 128
+                + (if LOCAL * CLUSTER > 1 { LOCAL * TOKENS * (ROWS + 4 * CLUSTER) * 4 } else { 0 });
+        }
+        /// One chunk, weights of few rows.
+        dispatch one_chunk_narrow of Stream by tokens {
+            1..=16 => linear_mma_r32_t16_c1,
+            17..=64 => linear_wgmma_r64_t64_c1,
+            65..=128 => linear_wgmma_r192_t128_c1,
+        }
+        /// One chunk, weights of many rows.
+        dispatch one_chunk_wide of Stream by tokens {
+            1..=8 => linear_mma_r112_t8_c1,
+            9..=16 => linear_mma_r112_t16_c1,
+            17..=64 => linear_wgmma_r224_t64_c1,
+            65..=128 => linear_wgmma_r224_t128_c1,
+        }
+        /// Two chunks, tiles of 32 and 64 rows.
+        dispatch two_chunks_narrow of Stream by tokens {
+            1..=8 => linear_mma_r32_t8_c2,
+            9..=16 => linear_mma_r32_t16_c2,
+            17..=64 => linear_wgmma_r64_t64_c2_s2,
+            65..=128 => linear_wgmma_r64_t128_c2,
+        }
+        /// Two chunks, tiles of 48 and 96 rows.
+        dispatch two_chunks_wide of Stream by tokens {
+            1..=8 => linear_mma_r48_t8_c2,
+            9..=16 => linear_mma_r48_t16_c2,
+            17..=64 => linear_wgmma_r96_t64_c2_s2,
+            65..=128 => linear_wgmma_r96_t128_c2,
+        }
+    }
 }
+use stream::Stream;
 
-const STREAM: &[StreamVariant] = &[
-    stream("linear_mma_r32_t8_c2", false, 32, 8, 2, 1, 4),
-    stream("linear_mma_r32_t16_c2", false, 32, 16, 2, 1, 4),
-    stream("linear_mma_r48_t8_c2", false, 48, 8, 2, 1, 4),
-    stream("linear_mma_r48_t16_c2", false, 48, 16, 2, 1, 4),
-    stream("linear_mma_r112_t8_c1", false, 112, 8, 1, 1, 2),
-    stream("linear_mma_r112_t16_c1", false, 112, 16, 1, 1, 2),
-    stream("linear_mma_r32_t16_c1", false, 32, 16, 1, 1, 4),
-    stream("linear_wgmma_r64_t64_c2", true, 64, 64, 1, 2, 1),
-    stream("linear_wgmma_r96_t64_c2", true, 96, 64, 1, 2, 1),
-    stream("linear_wgmma_r64_t64_c2_s2", true, 64, 64, 1, 2, 2),
-    stream("linear_wgmma_r96_t64_c2_s2", true, 96, 64, 1, 2, 2),
-    stream("linear_wgmma_r224_t64_c1", true, 224, 64, 1, 1, 1),
-    stream("linear_wgmma_r192_t64_c1", true, 192, 64, 1, 1, 1),
-    stream("linear_wgmma_r64_t64_c1", true, 64, 64, 1, 1, 1),
-    stream("linear_wgmma_r64_t128_c2", true, 64, 128, 1, 2, 1),
-    stream("linear_wgmma_r96_t128_c2", true, 96, 128, 1, 2, 1),
-    stream("linear_wgmma_r224_t128_c1", true, 224, 128, 1, 1, 1),
-    stream("linear_wgmma_r192_t128_c1", true, 192, 128, 1, 1, 1),
-];
+impl Stream {
+    fn wgmma(&self) -> bool {
+        self.consumer == 1
+    }
+
+    /// Weight rows that the busiest processor streams, with what each tile costs besides: narrow tiles pay more for barriers.
+    fn cost(&self, device: &Device, n_rows: u32) -> u32 {
+        waves(n_rows.div_ceil(self.rows), device.processors / self.cluster) * (self.rows + 4)
+    }
+}
 
 const STREAM_STAGES_MAX: u32 = 24;
 const STREAM_BARRIER_BYTES: u32 = 512;
 
-/// What a tiled kernel stores.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tail {
-    Bf16,
-    F32,
-    SiluMul,
-}
+mod tiled {
+    //! The kernels of `sm90_linear_tiled.cu`, read from it.
+    use super::{Device, Grid, LinearParams, Result, TensorMap};
 
-/// A variant of `sm90_linear_tiled.cu`: many tokens.
-struct TiledVariant {
-    name: &'static str,
-    columns: u32,
-    chunked: bool,
-    stages: u32,
-    tail: Tail,
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/sm90_linear_tiled.cu";
+        /// Many tokens. A chunked kernel takes the number of chunks from its parameters, the others have one.
+        family Tiled = TILED_VARIANT(weight: TensorMap, x: TensorMap, p: LinearParams) {
+            symbol "Bf16" = 0;
+            symbol "F32" = 1;
+            symbol "SiluMul" = 2;
+            tree = "linear: chunks of k16 chains from +0, added left to right; any chunks = {CHUNKED}";
+            threads = 384;
+            shared_min = 1280 + STAGES * (128 + COLUMNS) * 128 + PARKED * 1024;
+        }
+    }
 }
-
-const fn tiled(name: &'static str, columns: u32, chunked: bool, stages: u32, tail: Tail) -> TiledVariant {
-    TiledVariant { name, columns, chunked, stages, tail }
-}
-
-const TILED: &[TiledVariant] = &[
-    tiled("linear_tiled_n256", 256, false, 4, Tail::Bf16),
-    tiled("linear_tiled_n128", 128, false, 6, Tail::Bf16),
-    tiled("linear_tiled_n256_f32", 256, false, 4, Tail::F32),
-    tiled("linear_tiled_n128_f32", 128, false, 6, Tail::F32),
-    tiled("linear_tiled_n128_chunked_f32", 128, true, 6, Tail::F32),
-    tiled("linear_tiled_n256_silu", 256, false, 4, Tail::SiluMul),
-    tiled("linear_tiled_n224_silu", 224, false, 4, Tail::SiluMul),
-    tiled("linear_tiled_n128_silu", 128, false, 6, Tail::SiluMul),
-    tiled("linear_tiled_n192_chunked", 192, true, 5, Tail::Bf16),
-    tiled("linear_tiled_n128_chunked", 128, true, 6, Tail::Bf16),
-    tiled("linear_tiled_n96_chunked", 96, true, 7, Tail::Bf16),
-    tiled("linear_tiled_n64_chunked", 64, true, 8, Tail::Bf16),
-    tiled("linear_tiled_n128_chunked_silu", 128, true, 6, Tail::SiluMul),
-];
+use tiled::Tiled;
 
 /// One way of computing a linear layer.
 #[derive(Clone, Copy)]
 enum Choice {
-    Stream(&'static StreamVariant),
-    Tiled(&'static TiledVariant),
+    Stream(&'static Stream),
+    Tiled(&'static Tiled),
     /// Tokens of a tile of `portable_linear.cu`.
     Portable(u32),
 }
@@ -201,14 +196,18 @@ impl LinearWeight {
         let m = u32::try_from(rows).unwrap_or(u32::MAX);
         let mut choices = Vec::new();
         if device.hopper {
-            let mut streams: Vec<_> = STREAM.iter().filter(|v| self.fits_stream(v, m)).collect();
-            streams.sort_by_key(|v| {
-                let slots = device.processors / v.cluster;
-                // Narrow tiles and short stages pay more for each barrier.
-                let cost = waves(self.n_rows.div_ceil(v.rows), slots) * (v.rows + 4);
-                (v.tokens, cost, u32::MAX - v.rows, u32::MAX - v.step)
-            });
-            let mut tiles: Vec<_> = TILED.iter().filter(|v| self.fits_tiled(v)).collect();
+            let mut streams: Vec<_> = Stream::ALL.iter().filter(|v| self.fits_stream(v, m)).collect();
+            streams.sort_by_key(|v| (v.tokens, v.cost(device, self.n_rows), u32::MAX - v.rows, u32::MAX - v.step));
+            // The tuned variant for this many tokens comes first.
+            let classes = match self.chunks {
+                1 => [stream::one_chunk_narrow(m), stream::one_chunk_wide(m)],
+                _ => [stream::two_chunks_narrow(m), stream::two_chunks_wide(m)],
+            };
+            let tuned = classes.into_iter().flatten().filter(|v| self.fits_stream(v, m));
+            if let Some(best) = tuned.min_by_key(|v| v.cost(device, self.n_rows)) {
+                streams.sort_by_key(|v| v.name != best.name);
+            }
+            let mut tiles: Vec<_> = Tiled::ALL.iter().filter(|v| self.fits_tiled(v)).collect();
             tiles.sort_by_key(|v| {
                 let tiles = self.n_rows.div_ceil(v.columns) * m.div_ceil(128);
                 // A narrow tile reads more of x for each product: 24 columns' worth of time a tile.
@@ -227,21 +226,21 @@ impl LinearWeight {
         choices
     }
 
-    fn fits_stream(&self, v: &StreamVariant, m: u32) -> bool {
+    fn fits_stream(&self, v: &Stream, m: u32) -> bool {
         let fits = v.local * v.cluster == self.chunks && m <= v.tokens;
         // Outputs are stored in pairs.
-        let whole_stages = !v.wgmma || (self.tree.chunk_len() / 64).is_multiple_of(v.step as usize);
-        fits && whole_stages && (v.wgmma || m <= 16) && self.tree.outputs().is_multiple_of(2)
+        let whole_stages = !v.wgmma() || (self.tree.chunk_len() / 64).is_multiple_of(v.step as usize);
+        fits && whole_stages && (v.wgmma() || m <= 16) && self.tree.outputs().is_multiple_of(2)
     }
 
-    fn fits_tiled(&self, v: &TiledVariant) -> bool {
+    fn fits_tiled(&self, v: &Tiled) -> bool {
         let tail = match (self.tree.epilogue, self.tree.store) {
-            (Epilogue::SiluMul, Store::Bf16) => Some(Tail::SiluMul),
-            (Epilogue::None, Store::F32) => Some(Tail::F32),
-            (_, Store::Bf16) => Some(Tail::Bf16),
+            (Epilogue::SiluMul, Store::Bf16) => Some(2),
+            (Epilogue::None, Store::F32) => Some(1),
+            (_, Store::Bf16) => Some(0),
             _ => None,
         };
-        Some(v.tail) == tail && (v.chunked || self.chunks == 1) && self.tree.outputs().is_multiple_of(8)
+        Some(v.tail) == tail && (v.chunked == 1 || self.chunks == 1) && self.tree.outputs().is_multiple_of(8)
     }
 
     /// y [rows, outputs] by the preferred variant, or by the one called `forced`.
@@ -307,38 +306,35 @@ impl LinearWeight {
         }
     }
 
-    unsafe fn launch_stream(&self, device: &Device, v: &StreamVariant, p: &mut LinearParams) -> Result<()> {
+    unsafe fn launch_stream(&self, device: &Device, v: &Stream, p: &mut LinearParams) -> Result<()> {
         const OP: &str = "linear";
         p.tiles_n = self.n_rows.div_ceil(v.rows);
-        p.x_rows_loaded = if v.wgmma { p.m.div_ceil(8) * 8 } else { v.tokens };
+        p.x_rows_loaded = if v.wgmma() { p.m.div_ceil(8) * 8 } else { v.tokens };
         let clusters = p.tiles_n.min(device.processors / v.cluster);
         let buffers = if p.tiles_n > clusters { 2 } else { 1 };
         let partial = if self.chunks > 1 { self.chunks * v.tokens * (v.rows / v.cluster + 4) * 4 * buffers } else { 0 };
-        let padding = if v.wgmma { v.tokens * 128 } else { 0 };
+        let padding = if v.wgmma() { v.tokens * 128 } else { 0 };
         let stage = v.local * v.step * (v.rows + p.x_rows_loaded) * 128;
         let fixed = 1024 + padding + STREAM_BARRIER_BYTES + partial;
         let work = p.tiles_n.div_ceil(clusters) * p.chunk_blocks.div_ceil(v.step);
         p.stages = ((SHARED_BYTES_MAX - fixed) / stage).min(STREAM_STAGES_MAX).min(work);
         let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.rows)?;
         let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, p.x_rows_loaded)?;
-        let warps = v.local * if v.wgmma { v.tokens / 16 } else { v.rows / 16 };
-        let grid =
-            Grid { blocks: clusters * v.cluster, threads: warps * 32 + 32, shared_bytes: fixed + p.stages * stage };
-        // SAFETY: arguments are two tensor maps and the parameters, as every kernel of the file takes them.
-        unsafe { device.launch(OP, device.function(v.name)?, grid, arguments![weight, x, *p]) }
+        let (blocks, shared_bytes) = (clusters * v.cluster, fixed + p.stages * stage);
+        // SAFETY: the maps and the parameters describe this weight and the caller's buffers.
+        unsafe { v.launch(device, OP, blocks, shared_bytes, &weight, &x, p) }
     }
 
-    unsafe fn launch_tiled(&self, device: &Device, v: &TiledVariant, p: &mut LinearParams) -> Result<()> {
+    unsafe fn launch_tiled(&self, device: &Device, v: &Tiled, p: &mut LinearParams) -> Result<()> {
         const OP: &str = "linear";
         p.tiles_n = self.n_rows.div_ceil(v.columns);
         p.tiles_m = p.m.div_ceil(128);
         let tiles = grid_size(OP, p.tiles_n as usize * p.tiles_m as usize)?;
         let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.columns)?;
         let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, 128)?;
-        let shared_bytes = 1024 + v.stages * (128 + v.columns) * 128 + 256;
-        let grid = Grid { blocks: tiles.min(device.processors), threads: 384, shared_bytes };
+        let shared_bytes = 1280 + v.stages * (128 + v.columns) * 128 + v.parked * 1024;
         // SAFETY: as in `launch_stream`.
-        unsafe { device.launch(OP, device.function(v.name)?, grid, arguments![weight, x, *p]) }
+        unsafe { v.launch(device, OP, tiles.min(device.processors), shared_bytes, &weight, &x, p) }
     }
 
     unsafe fn launch_portable(&self, device: &Device, name: &str, tokens: u32, p: &mut LinearParams) -> Result<()> {

@@ -188,7 +188,8 @@ fn expected<B: Backend>(b: &B, m: &Model, sequence: &Sequence, position: usize, 
 /// Accumulators that are -0 when the masked part of a tile begins: masked values must count as +0 and not as 0 * v, or a
 /// later token's sign would show. Position 0 takes all weight and has V = 0; the products of the others round to -0.
 pub fn negative_zero<B: Backend>(b: &B, tiles: &[usize], seed: u64) -> Outcome {
-    let (kv_tile, last) = (tiles[seed as usize % tiles.len()], [-1.0, f32::from_bits(0x8001_0000)][seed as usize >> 1 & 1]);
+    let (kv_tile, last) =
+        (tiles[seed as usize % tiles.len()], [-1.0, f32::from_bits(0x8001_0000)][seed as usize >> 1 & 1]);
     let d = 16;
     let m = Model {
         shape: KvShape { layers: 2, pages: 1, page_tokens: 32, kv_heads: 1, head_dim: d },
