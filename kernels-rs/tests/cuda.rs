@@ -101,6 +101,11 @@ fn qkv_and_attention() {
 }
 
 #[test]
+fn qkv_and_attention_of_plans() {
+    each(0..40, gpu(), |b, seed| common::attention::attention(b, &common::attention::PLANS, seed));
+}
+
+#[test]
 fn qkv_and_portable_attention() {
     each(0..200, portable(), |b, seed| common::attention::attention(b, &HEADS, seed));
 }
