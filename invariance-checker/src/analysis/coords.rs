@@ -1,0 +1,378 @@
+//! Output coordinates: the address of a store, split by strides into the numbers that name an element.
+//!
+//! `(pid_m*64 + i)*stride + pid_n*32 + j` has the coordinates `c0 = pid_m*64 + i` and `c1 = pid_n*32 + j`. How a program id was
+//! computed does not matter: the block-local index is solved for, `i = c0 - pid_m*64`, and the program id cancels in whatever depends
+//! on the row alone. Where it does not cancel, a coordinate can be split into digits, `c0 = 64*p + i` with `0 <= i < 64`; the row is
+//! then a block of outputs, and the report says how many.
+
+use super::verdict::Condition;
+use crate::term::{Arena, Facts, Mono, Node, Poly, Range, TermId, VarId, VarKind};
+use std::collections::HashMap;
+
+/// One output coordinate.
+#[derive(Clone, Debug)]
+pub struct Coord {
+    /// Stands for it in the value.
+    pub var: VarId,
+    /// Its term.
+    pub term: TermId,
+    /// Product of arguments it is multiplied with in the address (empty: 1).
+    pub stride: Mono,
+    /// Constant factor beside `stride`.
+    pub factor: i128,
+    /// What it is, over instance variables.
+    pub definition: TermId,
+    /// Outputs of the coordinate below that were split off, if this one is a digit.
+    pub packed: Option<i128>,
+    /// The block-local index or program id that was solved for.
+    pub solved: Option<TermId>,
+    /// The remainder of a division in the value: a column only if nothing says that it is a row.
+    pub remainder: bool,
+}
+
+/// A group of address terms with one stride.
+#[derive(Clone, Debug)]
+struct Group {
+    stride: Mono,
+    factor: i128,
+    expr: Poly,
+    packed: Option<i128>,
+}
+
+/// The coordinates of one site and how instance variables follow from them.
+#[derive(Clone, Debug)]
+pub struct Coords {
+    /// Outermost first.
+    pub list: Vec<Coord>,
+    /// Instance term to its expression in coordinates (and in instance variables that were not solved for).
+    pub solution: HashMap<TermId, TermId>,
+    /// What the ranges of the solved variables say.
+    pub range_facts: Vec<TermId>,
+    /// The part of the address without instance variables.
+    pub rest: TermId,
+    /// Bounds on grid axes that a split relied on: axis, most programs.
+    pub grid_bounds: Vec<(u8, i128)>,
+    groups: Vec<Group>,
+}
+
+impl Coords {
+    /// Splits an address.
+    pub fn of_address(arena: &mut Arena, offset: TermId) -> Coords {
+        let p = arena.poly(offset);
+        let mut groups: Vec<Group> = Vec::new();
+        let mut rest = Poly::default();
+        for (m, c) in &p.terms {
+            let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+            if inst.is_empty() {
+                rest.terms.push((m.clone(), *c));
+                continue;
+            }
+            let at = groups.iter().position(|g| g.stride == stride).unwrap_or_else(|| {
+                groups.push(Group { stride, factor: 1, expr: Poly::default(), packed: None });
+                groups.len() - 1
+            });
+            let part = Poly { terms: vec![(inst, *c)] };
+            groups[at].expr = groups[at].expr.add_scaled(&part, 1).unwrap_or_default();
+        }
+        // A constant number of strides belongs to the coordinate.
+        for g in &mut groups {
+            let c = rest.coeff(&g.stride);
+            g.expr = g.expr.add_scaled(&Poly::constant(c), 1).unwrap_or_default();
+            rest.terms.retain(|(m, _)| *m != g.stride);
+        }
+        for g in &mut groups {
+            normalise(g, &mut rest);
+        }
+        groups.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+        let rest = arena.from_poly(rest);
+        let mut out = Coords {
+            list: Vec::new(),
+            solution: HashMap::new(),
+            range_facts: Vec::new(),
+            rest,
+            grid_bounds: Vec::new(),
+            groups,
+        };
+        out.solve(arena);
+        out
+    }
+
+    fn solve(&mut self, arena: &mut Arena) {
+        self.list.clear();
+        self.solution.clear();
+        self.range_facts.clear();
+        let groups = self.groups.clone();
+        for g in groups {
+            let definition = arena.from_poly(g.expr.clone());
+            let now = arena.subst(definition, &self.solution);
+            if !arena.has_instance(now) {
+                // Follows from the coordinates so far (the same index in two places of the address).
+                continue;
+            }
+            let number = self.list.len() as u32;
+            let name = format!("c{number}");
+            // No range: two sites may share the coordinate. Its bounds are facts of the site.
+            let var = arena.var(VarKind::Coord(number), name, Range::default());
+            let term = arena.var_term(var);
+            let solved = self.solve_one(arena, now, term);
+            self.list.push(Coord {
+                var,
+                term,
+                stride: g.stride,
+                factor: g.factor,
+                definition,
+                packed: g.packed,
+                solved,
+                remainder: false,
+            });
+        }
+    }
+
+    /// Solves `now = c` for the best atom with coefficient one.
+    fn solve_one(&mut self, arena: &mut Arena, now: TermId, c: TermId) -> Option<TermId> {
+        let p = arena.poly(now);
+        let mut best: Option<(u32, TermId, i128)> = None;
+        for (m, k) in &p.terms {
+            let [atom] = m.as_slice() else { continue };
+            if k.abs() != 1 || !arena.has_instance(*atom) {
+                continue;
+            }
+            let rank = match arena.node(*atom) {
+                Node::Var(v) => match arena.vars[v.0 as usize].kind {
+                    VarKind::Index(..) => 0,
+                    VarKind::Iter(_) => 1,
+                    VarKind::Pid(_) => 2,
+                    _ => continue,
+                },
+                _ => 3,
+            };
+            // Solving needs the atom to occur nowhere else in the address part.
+            let elsewhere = p.terms.iter().any(|(n, _)| n != m && n.iter().any(|&t| occurs(arena, t, *atom)));
+            if !elsewhere && best.is_none_or(|b| rank < b.0) {
+                best = Some((rank, *atom, *k));
+            }
+        }
+        let (_, atom, k) = best?;
+        let without = arena.add_scaled(now, atom, -k);
+        let diff = arena.sub(c, without);
+        let value = arena.scale(diff, k);
+        let r = arena.range(atom);
+        for (bound, sign) in [(r.lo, 1), (r.hi, -1)] {
+            if let Some(b) = bound {
+                let d = arena.add_const(value, -b);
+                let d = arena.scale(d, sign);
+                let fact = arena.ge0(d);
+                self.range_facts.push(fact);
+            }
+        }
+        let map = HashMap::from([(atom, value)]);
+        for v in self.solution.values_mut() {
+            *v = arena.subst(*v, &map);
+        }
+        self.solution.insert(atom, value);
+        Some(atom)
+    }
+
+    /// Splits every group that can be split at `factor` (as another store to the same memory was).
+    pub fn split_at(&mut self, arena: &mut Arena, facts: &Facts, factor: i128) -> bool {
+        (0..self.groups.len()).any(|i| self.split_group(arena, facts, i, factor))
+    }
+
+    /// Where the address follows from one loaded integer (a slot, a page), its index is the row instead: `out[slots[t]]` is row t.
+    /// Two rows must not have one slot.
+    pub fn scatter(&mut self, arena: &mut Arena, left: &[VarId], conditions: &mut Vec<Condition>) -> bool {
+        for i in 0..self.groups.len() {
+            let expr = arena.from_poly(self.groups[i].expr.clone());
+            let Some((base, index)) = scatter_load(arena, expr, left) else { continue };
+            let term = arena.poly(index);
+            // All groups that are functions of the same load give way to its index.
+            let of_load = |arena: &mut Arena, g: &Group| {
+                let t = arena.from_poly(g.expr.clone());
+                scatter_load(arena, t, left) == Some((base, index))
+            };
+            let mut kept: Vec<Group> = Vec::new();
+            for g in self.groups.clone() {
+                if !of_load(arena, &g) {
+                    kept.push(g);
+                }
+            }
+            let (stride, factor) = (self.groups[i].stride.clone(), self.groups[i].factor);
+            let mut group = Group { stride, factor, expr: term, packed: None };
+            let mut rest = Poly::default();
+            normalise(&mut group, &mut rest);
+            kept.push(group);
+            kept.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+            self.groups = kept;
+            conditions.push(Condition::Distinct { base });
+            arena.rules.insert("scatter-by-slot");
+            self.solve(arena);
+            return true;
+        }
+        false
+    }
+
+    /// Strides, factors and digits: two sites can be joined only if these agree.
+    pub fn shape(&self) -> Vec<(Mono, i128)> {
+        self.list.iter().map(|c| (c.stride.clone(), c.factor)).collect()
+    }
+
+    /// The digits that were split off.
+    pub fn splits(&self) -> Vec<i128> {
+        self.groups.iter().filter_map(|g| g.packed).collect()
+    }
+
+    /// Splits a coordinate whose definition contains one of `left` (instance variables that are still in the value) into digits.
+    /// False if none can be split.
+    pub fn split(&mut self, arena: &mut Arena, facts: &Facts, left: &[VarId]) -> bool {
+        for i in 0..self.groups.len() {
+            let g = self.groups[i].clone();
+            for factor in digit_factors(arena, &g.expr, left) {
+                if self.split_group(arena, facts, i, factor) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn split_group(&mut self, arena: &mut Arena, facts: &Facts, i: usize, factor: i128) -> bool {
+        let g = self.groups[i].clone();
+        let (mut high, mut low) = (Poly::default(), Poly::default());
+        for (m, c) in &g.expr.terms {
+            let part = if !m.is_empty() && c % factor == 0 { &mut high } else { &mut low };
+            part.terms.push((m.clone(), *c));
+        }
+        if high.terms.is_empty() || low.terms.iter().all(|(m, _)| m.is_empty()) {
+            return false;
+        }
+        let low_term = arena.from_poly(low.clone());
+        let Some(bounds) = self.digit_bounds(arena, facts, low_term, factor) else { return false };
+        let mut rest = Poly::default();
+        let mut upper = Group { expr: high, packed: Some(factor), ..g.clone() };
+        let mut lower = Group { expr: low, packed: None, ..g };
+        normalise(&mut upper, &mut rest);
+        normalise(&mut lower, &mut rest);
+        if !rest.terms.is_empty() {
+            return false;
+        }
+        arena.rules.insert("split-digits");
+        self.grid_bounds.extend(bounds);
+        self.groups.splice(i..=i, [upper, lower]);
+        self.groups.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+        self.solve(arena);
+        true
+    }
+
+    /// Shows `0 <= low < factor`, with at most a bound on one grid axis taken on trust (and reported).
+    fn digit_bounds(
+        &self,
+        arena: &mut Arena,
+        facts: &Facts,
+        low: TermId,
+        factor: i128,
+    ) -> Option<Vec<(u8, i128)>> {
+        let room = arena.scale(low, -1);
+        let room = arena.add_const(room, factor - 1);
+        if !facts.proves(arena, low) {
+            return None;
+        }
+        if facts.proves(arena, room) {
+            return Some(vec![]);
+        }
+        let p = arena.poly(low);
+        for (m, c) in &p.terms {
+            if let [atom] = m.as_slice()
+                && let Node::Var(v) = *arena.node(*atom)
+                && let VarKind::Pid(axis) = arena.vars[v.0 as usize].kind
+                && *c > 0
+                && factor % c == 0
+            {
+                // With pid <= factor/c - 1 the rest must be below c.
+                let others = arena.add_scaled(low, *atom, -c);
+                let room = arena.scale(others, -1);
+                let room = arena.add_const(room, c - 1);
+                if facts.proves(arena, room) && facts.proves(arena, others) {
+                    return Some(vec![(axis, factor / c)]);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The one load that carries all instance variables of `expr`, if it is read by one of `left`: its pointer and index.
+fn scatter_load(arena: &mut Arena, expr: TermId, left: &[VarId]) -> Option<(TermId, TermId)> {
+    let mut found: Option<(TermId, TermId)> = None;
+    let mut stack = vec![expr];
+    while let Some(t) = stack.pop() {
+        if !arena.has_instance(t) {
+            continue;
+        }
+        match arena.node(t) {
+            Node::Load(l) if matches!(arena.node(l.base), Node::ArgPtr(_)) => {
+                if found.is_some_and(|f| f != (l.base, l.offset)) {
+                    return None;
+                }
+                found = Some((l.base, l.offset));
+            }
+            Node::Var(_) | Node::Opaque(..) | Node::Fold(_) => return None,
+            n => crate::term::children(n, |c| stack.push(c)),
+        }
+    }
+    let (base, index) = found?;
+    // The index must name the row: one variable that is wanted, with coefficient one.
+    let p = arena.poly(index);
+    let ok = p.terms.iter().all(|(m, c)| match m.as_slice() {
+        [] => true,
+        [t] => *c > 0 && matches!(arena.node(*t), Node::Var(_)),
+        _ => false,
+    });
+    (ok && left.iter().any(|v| arena.contains_var(index, *v))).then_some((base, index))
+}
+
+fn occurs(arena: &Arena, inside: TermId, atom: TermId) -> bool {
+    let mut found = false;
+    arena.walk(inside, |t, _| found |= t == atom);
+    found
+}
+
+/// Divides out the common factor; what it does not divide of the constant goes to `rest`.
+fn normalise(g: &mut Group, rest: &mut Poly) {
+    let f = g.expr.terms.iter().filter(|(m, _)| !m.is_empty()).fold(0i128, |f, (_, c)| gcd(f, c.abs())).max(1);
+    let mut terms = Vec::new();
+    for (m, c) in &g.expr.terms {
+        let (q, r) = (c.div_euclid(f), c.rem_euclid(f));
+        if q != 0 {
+            terms.push((m.clone(), q));
+        }
+        if r != 0 {
+            rest.terms.push((m.clone(), r));
+        }
+    }
+    g.expr = Poly { terms };
+    g.factor *= f;
+}
+
+/// Coefficients of the variables in question, largest first: where a digit may begin.
+fn digit_factors(arena: &Arena, p: &Poly, left: &[VarId]) -> Vec<i128> {
+    let mut out: Vec<i128> = Vec::new();
+    for (m, c) in &p.terms {
+        let wanted = m.iter().any(|&t| left.iter().any(|v| arena.contains_var(t, *v)));
+        if wanted && c.abs() > 1 {
+            out.push(c.abs());
+        }
+    }
+    // A variable below: split above it.
+    let below = p.terms.iter().any(|(m, c)| c.abs() == 1 && m.iter().any(|&t| left.iter().any(|v| arena.contains_var(t, *v))));
+    if below {
+        out.extend(p.terms.iter().filter(|(m, c)| !m.is_empty() && c.abs() > 1).map(|(_, c)| c.abs()));
+    }
+    out.sort_unstable();
+    out.dedup();
+    out.reverse();
+    out
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

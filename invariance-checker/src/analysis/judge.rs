@@ -1,0 +1,637 @@
+//! Judging one kernel: batch coordinates, the home rule, the set S, conditions and problems.
+
+use super::home::{Home, home};
+use super::site::{Solved, describe, instances, launch_facts};
+use super::usage::{LoadUse, Role, Usage, Walk};
+use super::verdict::{Condition, Problem};
+use super::{inplace, union};
+use crate::eval::{Effects, Evaluator, Site, SiteKind};
+use crate::ir::AtomicOp;
+use crate::term::{Arena, Node, TermId, VarId, VarKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the user said about arguments (by position).
+#[derive(Clone, Debug, Default)]
+pub struct Roles {
+    /// May differ between batches (a pointer: what it points to).
+    pub batch: BTreeSet<u32>,
+    /// Never differ between batches.
+    pub fixed: BTreeSet<u32>,
+}
+
+/// What is known of one memory region that is written.
+#[derive(Clone, Debug)]
+pub struct Judged<'m> {
+    /// The joined site.
+    pub solved: Solved<'m>,
+    /// What it depends on.
+    pub usage: Usage,
+    /// The batch coordinates.
+    pub rows: Vec<VarId>,
+    /// Names of the coordinates, with their definitions.
+    pub coordinates: Vec<String>,
+    /// Pointers read without a batch coordinate.
+    pub shared: BTreeSet<TermId>,
+    /// Pointers read through a loaded integer: pointer, through which.
+    pub placed: BTreeSet<(TermId, TermId)>,
+    /// Pointers read by row.
+    pub by_row: BTreeSet<TermId>,
+    /// Conditions used.
+    pub conditions: BTreeSet<Condition>,
+    /// Why it is not proved; empty if it is.
+    pub problems: Vec<Problem>,
+}
+
+/// The role of one argument in the whole kernel.
+#[derive(Clone, Debug)]
+pub struct ArgReport {
+    /// Position.
+    pub index: u32,
+    /// `shapes the tree`, `enters the value`, `masks or addresses only`, `unused`, `data`, ..
+    pub role: &'static str,
+    /// May differ between batches, as declared or inferred.
+    pub batch: bool,
+    /// Belongs to S.
+    pub given: bool,
+}
+
+/// The whole answer, before witnesses.
+#[derive(Clone, Debug)]
+pub struct Analysis<'m> {
+    /// One for each written pointer.
+    pub sites: Vec<Judged<'m>>,
+    /// Effects that are not followed, and what is wrong with the kernel as a whole.
+    pub problems: Vec<Problem>,
+    /// Arguments and `num_programs` that count as batch-dependent.
+    pub batch: BTreeSet<TermId>,
+    /// S: arguments, `num_programs`, and pointers read without a batch coordinate.
+    pub given: BTreeSet<TermId>,
+    /// Every condition used.
+    pub conditions: BTreeSet<Condition>,
+    /// By argument.
+    pub args: Vec<ArgReport>,
+    /// The stores.
+    pub effects: Effects<'m>,
+}
+
+/// Analyses the kernel of a module.
+pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>> {
+    let effects = e.effects()?;
+    let facts = launch_facts(e, &effects.assumed);
+    let mut problems: Vec<Problem> = effects
+        .unknown
+        .iter()
+        .map(|u| Problem::Opaque { what: u.what.clone(), op: u.op.number })
+        .collect();
+    let mut bases: Vec<TermId> = Vec::new();
+    for s in &effects.sites {
+        if !bases.contains(&s.base) {
+            bases.push(s.base);
+        }
+    }
+    if bases.iter().filter(|b| !matches!(e.arena.node(**b), Node::ArgPtr(_))).count() > 0 && bases.len() > 1 {
+        problems.push(Problem::Opaque { what: "a store through a pointer of unknown origin".into(), op: u32::MAX });
+    }
+    let mut out = Analysis {
+        sites: Vec::new(),
+        problems,
+        batch: BTreeSet::new(),
+        given: BTreeSet::new(),
+        conditions: BTreeSet::new(),
+        args: Vec::new(),
+        effects,
+    };
+    let mut joined = Vec::new();
+    for base in bases {
+        let sites: Vec<Site<'m>> = out.effects.sites.iter().filter(|s| s.base == base).cloned().collect();
+        let mut atomic = atomic_problems(&mut e.arena, &sites);
+        match union::join(&mut e.arena, &facts, &sites) {
+            Ok(solved) => joined.push((solved, std::mem::take(&mut atomic))),
+            Err(what) => {
+                out.problems.push(Problem::Opaque { what, op: sites[0].op.number });
+                out.problems.append(&mut atomic);
+            }
+        }
+    }
+    let declared: BTreeSet<TermId> = roles.batch.iter().filter_map(|&i| scalar_arg(e, i)).collect();
+    for (mut solved, mut atomic) in joined {
+        if one_instance(e, &solved) {
+            atomic.retain(|p| !matches!(p, Problem::Schedule { why } if why.starts_with("float atomic adds")));
+        }
+        let judged = judge(e, &out.effects, solved.clone(), atomic.clone(), &declared);
+        // A loop bound that is larger than the row needs: try again with the row's own bound.
+        let shaped = judged.usage.params.iter().any(|(_, r)| r.contains(&Role::Tree)) || !judged.problems.is_empty();
+        if shaped && needs_extension(&judged, &declared) && super::extension::apply(&mut e.arena, &mut solved) {
+            let again = judge(e, &out.effects, solved, atomic, &declared);
+            out.sites.push(again);
+        } else {
+            out.sites.push(judged);
+        }
+    }
+    let batch = batch_params(e, &out, &declared, roles);
+    settle(e, &mut out, batch, roles);
+    Some(out)
+}
+
+/// Only where something is wrong: each use of the rule may add conditions.
+fn needs_extension(j: &Judged<'_>, declared: &BTreeSet<TermId>) -> bool {
+    !j.problems.is_empty() || j.usage.params.iter().any(|(p, r)| declared.contains(p) && r.contains(&Role::Tree))
+}
+
+/// At most one instance reaches an element: every instance variable follows from the coordinates.
+fn one_instance(e: &mut Evaluator<'_>, solved: &Solved<'_>) -> bool {
+    let mut all: Vec<VarId> = solved.site.indices.iter().chain(&solved.site.iterations).copied().collect();
+    all.extend(e.pids_used().into_iter().map(|(_, v)| v));
+    all.into_iter().all(|v| {
+        let t = e.arena.var_term(v);
+        solved.coords.solution.get(&t).is_some_and(|&x| !e.arena.has_instance(x))
+    })
+}
+
+fn scalar_arg(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
+    let f = e.module.kernel()?;
+    let ty = f.ty(f.params.get(i as usize)?.value);
+    if ty.pointee().is_some() {
+        return None;
+    }
+    let sort = crate::eval::sort_of(ty);
+    Some(e.arena.intern(Node::Arg(i), sort))
+}
+
+/// Float atomics add in the order of arrival unless one instance at most reaches an element; several kinds on one pointer do not
+/// commute.
+fn atomic_problems(arena: &mut Arena, sites: &[Site<'_>]) -> Vec<Problem> {
+    let kinds: BTreeSet<String> = sites.iter().map(|s| format!("{:?}", s.kind)).collect();
+    let mut out = Vec::new();
+    let any_atomic = sites.iter().any(|s| s.kind != SiteKind::Store);
+    if any_atomic && kinds.len() > 1 {
+        out.push(Problem::Schedule { why: "different atomic operations and stores on one pointer do not commute".into() });
+    }
+    for s in sites {
+        match s.kind {
+            SiteKind::Atomic(AtomicOp::FAdd | AtomicOp::Exchange) => {
+                let what = if s.kind == SiteKind::Atomic(AtomicOp::FAdd) { "float atomic adds" } else { "atomic exchanges" };
+                out.push(Problem::Schedule { why: format!("{what} happen in the order in which programs arrive") });
+            }
+            SiteKind::Atomic(_) if s.elem.is_some_and(|e| e.is_float()) => {
+                out.push(Problem::Schedule { why: "an atomic on floats".into() });
+            }
+            _ => {}
+        }
+    }
+    let _ = arena;
+    out
+}
+
+/// An order-free integer atomic combines all instances that reach an element: what is not a coordinate becomes the variable of a sum.
+fn aggregate(arena: &mut Arena, solved: &mut Solved<'_>) -> Vec<VarId> {
+    if !matches!(solved.site.kind, SiteKind::Atomic(_)) {
+        return vec![];
+    }
+    let mut free = instances(arena, solved.value);
+    free.extend(instances(arena, solved.guard));
+    free.sort_unstable();
+    free.dedup();
+    for v in &free {
+        // Bound from now on: the value is a sum over it.
+        arena.vars[v.0 as usize].kind = match arena.vars[v.0 as usize].kind {
+            k @ VarKind::Pid(_) => k,
+            _ => VarKind::Bound,
+        };
+    }
+    arena.rules.insert("order-free-atomic");
+    solved.left.clear();
+    free
+}
+
+fn judge<'m>(
+    e: &mut Evaluator<'m>,
+    effects: &Effects<'m>,
+    mut solved: Solved<'m>,
+    mut problems: Vec<Problem>,
+    declared: &BTreeSet<TermId>,
+) -> Judged<'m> {
+    let summed = aggregate(&mut e.arena, &mut solved);
+    rows_exist(&mut e.arena, &mut solved);
+    let usage = use_of(&mut e.arena, &solved, !summed.is_empty());
+    for v in &summed {
+        if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
+            bound_by_grid(&mut e.arena, &solved, *v, axis, &mut problems);
+        }
+    }
+    for (i, c) in solved.coords.list.iter().enumerate() {
+        // Numbered outermost first, so that equal trees of different kernels name them alike.
+        let v = &mut e.arena.vars[c.var.0 as usize];
+        v.kind = VarKind::Coord(i as u32);
+        v.name = format!("c{i}");
+    }
+    let coordinates = name_coordinates(e, &solved);
+    let mut out = Judged {
+        rows: Vec::new(),
+        coordinates,
+        shared: BTreeSet::new(),
+        placed: BTreeSet::new(),
+        by_row: BTreeSet::new(),
+        conditions: solved.conditions.iter().cloned().collect(),
+        problems,
+        usage,
+        solved,
+    };
+    value_problems(e, effects, &mut out, &summed);
+    let guarded = inner_guarded(&e.arena, &out.solved);
+    out.rows = pick_rows(e, &out, declared, guarded);
+    home_rule(e, &mut out, guarded);
+    packed_rows(&mut e.arena, &mut out);
+    for u in &out.usage.loads {
+        if u.load.volatile {
+            out.conditions.insert(Condition::Quiet { base: u.load.base });
+        }
+    }
+    out
+}
+
+/// A load masked by `row < extent` on a coordinate that the store does not limit: the claim is about rows that exist in both launches,
+/// so the mask holds. The extent is printed.
+fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
+    let mut masks = Vec::new();
+    arena.walk(solved.value, |_, n| {
+        if let Node::Load(l) = n {
+            masks.push(*l);
+        }
+    });
+    let mut found = Vec::new();
+    for l in masks {
+        for c in arena.conjuncts(l.mask) {
+            let Node::Ge0(p) = *arena.node(c) else { continue };
+            let p = arena.poly(p);
+            let coords: Vec<_> = p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !super::usage::is_param(arena, t))).collect();
+            let [(m, k)] = coords.as_slice() else { continue };
+            let of_row = solved.coords.list.iter().any(|x| m.as_slice() == [x.term]);
+            let named = p.terms.iter().any(|(m, _)| m.iter().any(|&t| super::usage::is_param(arena, t)));
+            let (base, extent) = (l.base, c);
+            if of_row && *k < 0 && named && !found.contains(&(base, extent)) {
+                found.push((base, extent));
+            }
+        }
+    }
+    for (base, extent) in found {
+        solved.facts.assume(arena, extent);
+        let text = arena.show(extent, &|i| format!("arg{i}"));
+        solved.conditions.push(Condition::Extent { base, text: format!("the row exists: {text}") });
+        arena.rules.insert("row-exists");
+    }
+    solved.value = arena.simplify(solved.value, &solved.facts);
+}
+
+/// A summed program id that no guard limits makes the sum depend on the grid.
+fn bound_by_grid(arena: &mut Arena, solved: &Solved<'_>, v: VarId, axis: u8, problems: &mut Vec<Problem>) {
+    let t = arena.var_term(v);
+    let limited = arena.conjuncts(solved.guard).iter().any(|&c| match arena.node(c) {
+        Node::Ge0(p) => arena.poly(*p).terms.iter().any(|(m, k)| *k < 0 && m.as_slice() == [t]),
+        _ => false,
+    });
+    let in_value = arena.contains_var(solved.value, v);
+    if !limited && !in_value {
+        let param = arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
+        problems.push(Problem::Batch { param, how: "decides how many programs are combined by the atomic" });
+    }
+}
+
+fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
+    let mut walk_guard = Vec::new();
+    let outside = crate::term::Facts::default();
+    // Whether the element is written at all: conditions that are not the extent of a coordinate.
+    let coordinate_only = |arena: &Arena, c: TermId| {
+        !arena.any(c, |n| matches!(n, Node::Load(_)))
+            && arena.free_vars(c).iter().all(|v| matches!(arena.vars[v.0 as usize].kind, VarKind::Coord(_)))
+    };
+    let arena_parts: Vec<TermId> =
+        arena.conjuncts(solved.guard).into_iter().filter(|c| !coordinate_only(arena, *c)).collect();
+    for c in arena.conjuncts(solved.guard).into_iter().chain(solved.cases.iter().copied()) {
+        let free = !arena.free_vars(c).is_empty();
+        let reads = arena.any(c, |n| matches!(n, Node::Load(_) | Node::Opaque(..)));
+        if (reads || !free) && instances(arena, c).is_empty() {
+            walk_guard.push(c);
+        }
+    }
+    let mut walk = Walk::new(arena, solved.owner.clone());
+    walk.visit(solved.value, &solved.facts, Role::Value);
+    for c in walk_guard {
+        walk.visit(c, &outside, Role::Tree);
+    }
+    if with_guard {
+        // What decides which instances are combined; the range of a coordinate does not.
+        for c in arena_parts {
+            walk.visit(c, &outside, Role::Tree);
+        }
+    }
+    walk.usage
+}
+
+fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged<'_>, summed: &[VarId]) {
+    for (why, op) in &out.usage.opaque {
+        let p = match why.as_str() {
+            "atomic result" => Problem::Schedule { why: "the result of an atomic, which depends on the schedule, is used".into() },
+            _ => Problem::Opaque { what: why.clone(), op: *op },
+        };
+        out.problems.push(p);
+    }
+    let left: Vec<VarId> = out.usage.instances.iter().copied().filter(|v| !summed.contains(v)).collect();
+    if !left.is_empty() {
+        let vars = left.iter().map(|v| describe(&e.arena, *v)).collect::<Vec<_>>().join(", ");
+        out.problems.push(Problem::Instance { vars });
+    }
+    for &op in &out.usage.undefined {
+        out.problems.push(Problem::Undefined { op });
+    }
+    for u in out.usage.loads.clone() {
+        if u.load.epoch > 0
+            && let Some(why) = inplace::fault(&mut e.arena, effects, &out.solved, &u.load, &u.facts)
+        {
+            out.problems.push(Problem::Schedule { why });
+        }
+    }
+}
+
+fn name_coordinates(e: &Evaluator<'_>, solved: &Solved<'_>) -> Vec<String> {
+    let arg = |i: u32| arg_name(e, i);
+    solved
+        .coords
+        .list
+        .iter()
+        .map(|c| format!("{} = {}", e.arena.vars[c.var.0 as usize].name, e.arena.show(c.definition, &arg)))
+        .collect()
+}
+
+/// The name of an argument, by its position.
+pub fn arg_name(e: &Evaluator<'_>, i: u32) -> String {
+    e.module
+        .kernel()
+        .and_then(|f| f.params.get(i as usize).and_then(|p| f.name_of(p.value)))
+        .map_or_else(|| format!("arg{i}"), str::to_owned)
+}
+
+/// True if the guard limits an inner coordinate by an argument.
+pub fn inner_guarded(arena: &Arena, solved: &Solved<'_>) -> bool {
+    let inner: Vec<VarId> = solved.coords.list.iter().skip(1).map(|c| c.var).collect();
+    let inner = if inner.is_empty() { solved.coords.list.iter().map(|c| c.var).collect() } else { inner };
+    arena.conjuncts(solved.guard).iter().any(|&c| {
+        inner.iter().any(|v| arena.contains_var(c, *v)) && arena.any(c, |n| matches!(n, Node::Arg(_) | Node::Load(_)))
+    })
+}
+
+/// Arguments that the guard compares a coordinate with.
+fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTreeSet<TermId> {
+    let mut out = BTreeSet::new();
+    for part in arena.conjuncts(solved.guard) {
+        if arena.contains_var(part, c) {
+            arena.walk(part, |t, n| {
+                if matches!(n, Node::Arg(_)) {
+                    out.insert(t);
+                }
+            });
+        }
+    }
+    out
+}
+
+/// The batch coordinates: those that a declared batch argument limits; else the outermost one that follows the rule.
+fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>, guarded: bool) -> Vec<VarId> {
+    if let Some(o) = &j.solved.owner {
+        let row = j.solved.coords.list.iter().find(|c| c.term == o.row).map(|c| c.var);
+        return row.into_iter().chain([o.sequence]).collect();
+    }
+    let by_guard: Vec<VarId> = j
+        .solved
+        .coords
+        .list
+        .iter()
+        .filter(|c| !c.remainder)
+        .map(|c| c.var)
+        .filter(|c| !guard_params(&e.arena, &j.solved, *c).is_disjoint(declared))
+        .collect();
+    let name = |a: &Arena, t: TermId| a.show(t, &|i| format!("arg{i}"));
+    // A coordinate that only a compound bound limits (flat < M*N) is one of several factors: fine, it is the row.
+    if let Some(first) = by_guard.first() {
+        // Where the declared argument limits several coordinates, each that is used as a row counts.
+        let used: Vec<VarId> = by_guard
+            .iter()
+            .copied()
+            .filter(|c| j.usage.loads.iter().any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &name) != Home::Absent))
+            .collect();
+        return if used.is_empty() { vec![*first] } else { used };
+    }
+    let mut skipped = Vec::new();
+    // A row of the batch is found through the program id (or a ticket), not by a loop or a lane alone.
+    let by_program = |c: &super::coords::Coord| {
+        e.arena.any(c.definition, |n| match n {
+            Node::Var(v) => matches!(e.arena.vars[v.0 as usize].kind, VarKind::Pid(_)),
+            _ => false,
+        })
+    };
+    let placed: Vec<bool> = j.solved.coords.list.iter().map(by_program).collect();
+    let any = placed.contains(&true);
+    for (c, by_program) in j.solved.coords.list.iter().zip(placed) {
+        if any && !by_program {
+            continue;
+        }
+        let follows = j.usage.loads.iter().any(|u| home(&mut e.arena, u, c.var, j.solved.offset, guarded, &name) != Home::Absent);
+        if follows || !j.usage.indexed.contains_key(&c.var) {
+            skipped.push(c.var);
+            return skipped;
+        }
+        skipped.push(c.var);
+    }
+    skipped
+}
+
+fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
+    let names: Vec<String> = (0..256).map(|i| arg_name(e, i)).collect();
+    let name = |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
+    let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
+    let mut plain: BTreeSet<TermId> = BTreeSet::new();
+    let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
+    for u in j.usage.loads.clone() {
+        if j.solved.owner.as_ref().is_some_and(|o| u.term == o.begin || u.term == o.end) {
+            continue;
+        }
+        let mut row = false;
+        for &c in &j.rows.clone() {
+            match home(&mut e.arena, &u, c, j.solved.offset, guarded, &name) {
+                Home::Absent => {}
+                Home::Placed(through) => {
+                    row = true;
+                    j.placed.insert((u.load.base, through));
+                }
+                Home::Row(s, conditions) => {
+                    row = true;
+                    j.by_row.insert(u.load.base);
+                    j.conditions.extend(conditions);
+                    let known = *strides.entry((u.load.base, c)).or_insert(s);
+                    if known != s {
+                        mixed.insert(u.load.base, "rows are read with two different strides".into());
+                    }
+                }
+                Home::Mixed(why) => {
+                    mixed.insert(u.load.base, why);
+                }
+            }
+        }
+        if !row {
+            match computed_from_row(&mut e.arena, &u, &j.rows) {
+                true => {
+                    j.placed.insert((u.load.base, u.load.base));
+                }
+                false => {
+                    plain.insert(u.load.base);
+                }
+            }
+        }
+    }
+    for &base in &j.by_row {
+        if plain.contains(&base) {
+            mixed.entry(base).or_insert_with(|| "is read by row and also at places that are not the row's".into());
+        }
+        if j.placed.iter().any(|(p, _)| *p == base) {
+            mixed.entry(base).or_insert_with(|| "is read by row and also at places that data decides".into());
+        }
+    }
+    j.shared = plain.into_iter().filter(|b| !j.by_row.contains(b)).collect();
+    for (base, why) in mixed {
+        j.problems.push(Problem::Mixed { base, why });
+    }
+    index_problems(e, j);
+}
+
+/// True if the address contains something that was read by row.
+fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
+    rows.iter().any(|c| arena.contains_var(u.load.offset, *c))
+}
+
+/// A row that is a digit above other coordinates: what lies below may be columns or rows of a tile. Columns show themselves as the
+/// index into data that all rows share (a weight, a table); otherwise the size of the row is a condition.
+fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>) {
+    let list = j.solved.coords.list.clone();
+    for (i, c) in list.iter().enumerate() {
+        let Some(outputs) = c.packed.filter(|_| j.rows.contains(&c.var)) else { continue };
+        let column = |arena: &Arena, low: TermId| {
+            j.usage.loads.iter().any(|u| {
+                !j.by_row.contains(&u.load.base) && arena.poly(u.load.offset).terms.iter().any(|(m, _)| m.as_slice() == [low])
+            })
+        };
+        let below = list[i + 1..].iter().filter(|l| l.stride == c.stride && !j.rows.contains(&l.var));
+        if below.clone().any(|l| !column(arena, l.term)) {
+            j.conditions.insert(Condition::Packed { outputs });
+        }
+    }
+    for c in &list {
+        if c.remainder && j.usage.indexed.contains_key(&c.var) {
+            let coordinate = arena.show(c.definition, &|i| format!("arg{i}"));
+            j.problems.push(Problem::Index { coordinate });
+        }
+    }
+}
+
+fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {
+    for &c in &j.rows {
+        if j.usage.indexed.contains_key(&c) {
+            let def = j.solved.coords.list.iter().position(|x| x.var == c);
+            let coordinate = def.map_or_else(|| "seq".to_owned(), |i| j.coordinates[i].clone());
+            j.problems.push(Problem::Index { coordinate });
+        }
+    }
+    let _ = &e.arena;
+}
+
+/// Arguments that count as batch-dependent.
+fn batch_params(e: &mut Evaluator<'_>, a: &Analysis<'_>, declared: &BTreeSet<TermId>, roles: &Roles) -> BTreeSet<TermId> {
+    let mut batch = declared.clone();
+    if declared.is_empty() && roles.batch.is_empty() {
+        for j in &a.sites {
+            for &c in &j.rows {
+                batch.extend(guard_params(&e.arena, &j.solved, c));
+            }
+        }
+    }
+    for &i in &roles.fixed {
+        if let Some(t) = scalar_arg(e, i) {
+            batch.remove(&t);
+        }
+    }
+    batch
+}
+
+/// Puts S together and compares it with what may differ between batches.
+fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>, roles: &Roles) {
+    out.batch = batch;
+    let mut roles_seen: BTreeMap<TermId, BTreeSet<Role>> = BTreeMap::new();
+    for j in &mut out.sites {
+        for (&p, r) in &j.usage.params {
+            roles_seen.entry(p).or_default().extend(r.iter().copied());
+            if r.iter().all(|r| *r == Role::Address) {
+                continue;
+            }
+            out.given.insert(p);
+            let how = match r.iter().max() {
+                Some(Role::Tree) => "shapes the tree",
+                Some(Role::Value) => "enters the value",
+                _ => "moves what is read",
+            };
+            let grid = matches!(e.arena.node(p), Node::NumPrograms(_));
+            if grid || out.batch.contains(&p) {
+                j.problems.push(Problem::Batch { param: p, how });
+            }
+        }
+        for &p in &j.shared {
+            out.given.insert(p);
+            let declared = matches!(e.arena.node(p), Node::ArgPtr(i) if roles.batch.contains(i));
+            let fixed = matches!(e.arena.node(p), Node::ArgPtr(i) if roles.fixed.contains(i));
+            let integer_shapes = j
+                .usage
+                .loads
+                .iter()
+                .any(|u| u.load.base == p && u.in_tree && e.arena.sort(u.term) == crate::term::Sort::Int);
+            if declared || (integer_shapes && !fixed && !j.rows.is_empty()) {
+                let how = if integer_shapes { "points to a number of the whole batch that shapes the tree" } else { "points to data of the whole batch" };
+                j.problems.push(Problem::Batch { param: p, how });
+            }
+        }
+        out.conditions.extend(j.conditions.iter().cloned());
+    }
+    out.args = arg_reports(e, out, &roles_seen);
+}
+
+fn arg_reports(e: &mut Evaluator<'_>, out: &Analysis<'_>, seen: &BTreeMap<TermId, BTreeSet<Role>>) -> Vec<ArgReport> {
+    let Some(f) = e.module.kernel() else { return vec![] };
+    let mut reports = Vec::new();
+    for (i, p) in f.params.iter().enumerate() {
+        let i = i as u32;
+        let pointer = f.ty(p.value).pointee().is_some() || matches!(f.ty(p.value), crate::ir::Type::Desc { .. });
+        let sort = crate::eval::sort_of(f.ty(p.value));
+        let t = match pointer {
+            true => e.arena.intern(Node::ArgPtr(i), crate::term::Sort::Data),
+            false => e.arena.intern(Node::Arg(i), sort),
+        };
+        let written = out.sites.iter().any(|j| j.solved.site.base == t);
+        let by_row = out.sites.iter().any(|j| j.by_row.contains(&t));
+        let placed = out.sites.iter().any(|j| j.placed.iter().any(|(p, _)| *p == t));
+        let guard_only = out.sites.iter().any(|j| e.arena.any(j.solved.site.guard, |n| *n == Node::Arg(i)))
+            || out.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::Arg(i)));
+        let role = match (pointer, seen.get(&t).and_then(|r| r.iter().max())) {
+            (true, _) if by_row && written => "rows, read and written",
+            (true, _) if by_row => "rows",
+            (true, _) if written => "written",
+            (true, _) if placed => "read through loaded integers",
+            (true, _) if out.given.contains(&t) => "shared data",
+            (true, _) => "unused",
+            (false, Some(Role::Tree)) => "shapes the tree",
+            (false, Some(Role::Value)) => "enters the value",
+            (false, Some(Role::Shift | Role::Index)) => "moves what is read",
+            (false, Some(Role::Address)) => "masks or addresses only",
+            (false, None) if guard_only => "masks or addresses only",
+            (false, None) => "unused",
+        };
+        reports.push(ArgReport { index: i, role, batch: out.batch.contains(&t), given: out.given.contains(&t) });
+    }
+    reports
+}

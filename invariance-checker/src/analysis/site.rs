@@ -1,0 +1,245 @@
+//! One store: its value over output coordinates, and what is left that is not a coordinate.
+
+use super::coords::Coords;
+use super::owner::{self, Owner};
+use super::verdict::Condition;
+use crate::eval::{Evaluator, Site, SiteKind};
+use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
+use std::collections::HashMap;
+
+/// A site after its coordinates were solved for.
+#[derive(Clone, Debug)]
+pub struct Solved<'m> {
+    /// The store.
+    pub site: Site<'m>,
+    /// Its coordinates.
+    pub coords: Coords,
+    /// What is stored, over coordinates.
+    pub value: TermId,
+    /// When, over coordinates; with the ranges of what was solved for.
+    pub guard: TermId,
+    /// Address, over coordinates.
+    pub offset: TermId,
+    /// The guard as facts.
+    pub facts: Facts,
+    /// Conditions of the single stores that were joined, beside the common guard.
+    pub cases: Vec<TermId>,
+    /// The row's sequence.
+    pub owner: Option<Owner>,
+    /// What was used on trust.
+    pub conditions: Vec<Condition>,
+    /// Instance variables that are left in the value.
+    pub left: Vec<VarId>,
+}
+
+/// Facts that hold in every launch: program ids are below the grid size, and what the kernel assumes.
+pub fn launch_facts(e: &mut Evaluator<'_>, assumed: &[TermId]) -> Facts {
+    let mut facts = Facts::default();
+    for (axis, v) in e.pids_used() {
+        let n = e.arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
+        let p = e.arena.var_term(v);
+        let c = e.arena.lt(p, n);
+        facts.assume(&mut e.arena, c);
+    }
+    for &c in assumed {
+        facts.assume(&mut e.arena, c);
+    }
+    facts
+}
+
+/// Instance variables of a term.
+pub fn instances(arena: &Arena, t: TermId) -> Vec<VarId> {
+    arena.free_vars(t).iter().copied().filter(|v| arena.vars[v.0 as usize].kind.is_instance()).collect()
+}
+
+/// Solves a site. `force` are splits that other sites of the same base needed.
+pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128]) -> Solved<'m> {
+    let original = base.with(arena, site.guard);
+    let offset = arena.simplify(site.offset, &original);
+    let mut coords = Coords::of_address(arena, offset);
+    for &factor in force {
+        coords.split_at(arena, &original, factor);
+    }
+    if matches!(site.kind, SiteKind::Atomic(_)) {
+        // What the atomic combines depends on which instances reach an element, so every digit is made a coordinate.
+        let all = instances(arena, offset);
+        while coords.split(arena, &original, &all) {}
+    }
+    let mut owner: Option<Owner> = None;
+    let mut extra: HashMap<TermId, TermId> = HashMap::new();
+    let mut conditions = Vec::new();
+    let mut rounds = 0;
+    loop {
+        let mut out = apply(arena, base, site, offset, &coords, &extra);
+        out.owner.clone_from(&owner);
+        out.conditions.clone_from(&conditions);
+        rounds += 1;
+        if out.left.is_empty() || rounds > 12 || arena.stopped() {
+            return finish(arena, out);
+        }
+        if coords.scatter(arena, &out.left, &mut conditions) {
+            continue;
+        }
+        if owner.is_none() {
+            let rows: Vec<TermId> = coords.list.iter().map(|c| c.term).collect();
+            let roots = [out.value, out.guard];
+            if let Some((o, map, needs)) = owner::find(arena, &out.facts, &roots, &rows, coords.list.len() as u32) {
+                owner = Some(o);
+                conditions.extend(needs);
+                extra.extend(map);
+                continue;
+            }
+        }
+        if coords.split(arena, &original, &out.left) {
+            continue;
+        }
+        return finish(arena, out);
+    }
+}
+
+fn finish<'m>(arena: &mut Arena, mut out: Solved<'m>) -> Solved<'m> {
+    for &(axis, max) in &out.coords.grid_bounds {
+        out.conditions.push(Condition::Grid { axis, max });
+    }
+    for _ in 0..4 {
+        if !by_division(arena, &mut out) {
+            break;
+        }
+    }
+    out.conditions.sort();
+    out.conditions.dedup();
+    arena.rules.insert("solve-coordinates");
+    out
+}
+
+/// Where the value uses `c div k` or `c mod k`, the coordinate is two: `c = k*q + d` with `0 <= d < k` holds for every integer c.
+fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
+    let mut found: Option<(usize, i128)> = None;
+    for (i, c) in out.coords.list.iter().enumerate() {
+        let mut sizes = Vec::new();
+        arena.walk(out.value, |_, n| {
+            if let Node::Div(a, b) | Node::Mod(a, b) = n
+                && *a == c.term
+                && let Some(k) = arena.as_int(*b)
+                && k > 1
+            {
+                sizes.push(k);
+            }
+        });
+        if let Some(k) = sizes.into_iter().max() {
+            found = Some((i, k));
+            break;
+        }
+    }
+    let Some((i, k)) = found else { return false };
+    let old = out.coords.list[i].clone();
+    let kt = arena.int(k);
+    let mut parts = Vec::new();
+    for (name, definition, factor, packed) in [
+        ("q", arena.div(old.definition, kt), old.factor * k, Some(k)),
+        ("d", arena.modulo(old.definition, kt), old.factor, None),
+    ] {
+        let number = (out.coords.list.len() + parts.len()) as u32 + 8;
+        let label = format!("{}{name}", arena.vars[old.var.0 as usize].name);
+        let var = arena.var(VarKind::Coord(number), label, crate::term::Range::default());
+        let term = arena.var_term(var);
+        parts.push(super::coords::Coord { var, term, stride: old.stride.clone(), factor, definition, packed, solved: None, remainder: name == "d" });
+    }
+    let high = arena.scale(parts[0].term, k);
+    let whole = arena.add(high, parts[1].term);
+    let low = arena.ge0(parts[1].term);
+    let room = arena.lt(parts[1].term, kt);
+    let map = HashMap::from([(old.term, whole)]);
+    let mut guard = arena.subst(out.guard, &map);
+    // p >= 0 with a negative multiple of d >= 0 in it: without that part it holds as well, and its content divides out.
+    let d = parts[1].term;
+    for c in arena.conjuncts(guard) {
+        if let Node::Ge0(p) = *arena.node(c) {
+            let k = arena.poly(p).coeff(&[d]);
+            if k < 0 {
+                let q = arena.add_scaled(p, d, -k);
+                let q = arena.ge0(q);
+                guard = arena.and([guard, q]);
+            }
+        }
+    }
+    out.guard = arena.and([guard, low, room]);
+    out.facts.assume(arena, out.guard);
+    let value = arena.subst(out.value, &map);
+    out.value = arena.simplify(value, &out.facts);
+    out.offset = arena.subst(out.offset, &map);
+    for v in out.coords.solution.values_mut() {
+        *v = arena.subst(*v, &map);
+    }
+    out.coords.list.splice(i..=i, parts);
+    out.left = instances(arena, out.value);
+    arena.rules.insert("coordinate-digits");
+    true
+}
+
+fn apply<'m>(
+    arena: &mut Arena,
+    base: &Facts,
+    site: &Site<'m>,
+    offset: TermId,
+    coords: &Coords,
+    extra: &HashMap<TermId, TermId>,
+) -> Solved<'m> {
+    let both = |arena: &mut Arena, t: TermId| {
+        let t = arena.subst(t, &coords.solution);
+        if extra.is_empty() { t } else { arena.subst(t, extra) }
+    };
+    let mut guard = both(arena, site.guard);
+    for &f in &coords.range_facts {
+        let f = if extra.is_empty() { f } else { arena.subst(f, extra) };
+        guard = arena.and([guard, f]);
+    }
+    if matches!(site.kind, SiteKind::Atomic(_)) {
+        for c in &coords.list {
+            let Some(atom) = c.solved.filter(|t| !matches!(arena.node(*t), Node::Var(_))) else { continue };
+            let Some(&value) = coords.solution.get(&atom) else { continue };
+            let others: HashMap<TermId, TermId> =
+                coords.solution.iter().filter(|(k, _)| **k != atom).map(|(k, v)| (*k, *v)).collect();
+            let here = arena.subst(atom, &others);
+            let hit = arena.eq(here, value);
+            guard = arena.and([guard, hit]);
+        }
+    }
+    for &(axis, max) in &coords.grid_bounds {
+        let pid = arena.vars.iter().position(|v| v.kind == VarKind::Pid(axis)).map(|i| VarId(i as u32));
+        if let Some(v) = pid {
+            let p = arena.var_term(v);
+            let p = arena.subst(p, &coords.solution);
+            let m = arena.int(max);
+            let c = arena.lt(p, m);
+            guard = arena.and([guard, c]);
+        }
+    }
+    let facts = base.with(arena, guard);
+    let value = both(arena, site.value);
+    let value = arena.simplify(value, &facts);
+    let offset = both(arena, offset);
+    let left = instances(arena, value);
+    Solved {
+        site: site.clone(),
+        coords: coords.clone(),
+        value,
+        guard,
+        offset,
+        facts,
+        cases: vec![],
+        owner: None,
+        conditions: vec![],
+        left,
+    }
+}
+
+/// A name for a variable in reports.
+pub fn describe(arena: &Arena, v: VarId) -> String {
+    match arena.vars[v.0 as usize].kind {
+        VarKind::Pid(axis) => format!("program id {axis}"),
+        VarKind::Index(_, axis) => format!("position in the block along axis {axis}"),
+        VarKind::Iter(_) => "iteration of the loop around the store".into(),
+        _ => arena.vars[v.0 as usize].name.clone(),
+    }
+}

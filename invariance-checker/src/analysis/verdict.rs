@@ -1,0 +1,178 @@
+//! Verdicts, conditions and assumptions, as data for the report.
+
+use crate::term::TermId;
+
+/// Something a proof relies on that the kernel's text does not show.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// The integers at a pointer do not decrease, and name a row's sequence by `cu[s] <= row < cu[s + 1]`.
+    PrefixSum {
+        /// The pointer.
+        base: TermId,
+    },
+    /// The sequence the kernel finds for a row begins at or before the row.
+    NotBefore {
+        /// The pointer to the prefix sums.
+        base: TermId,
+    },
+    /// No two rows of a launch have the same number at this pointer.
+    Distinct {
+        /// The pointer.
+        base: TermId,
+    },
+    /// Nothing else writes what a volatile load reads.
+    Quiet {
+        /// The pointer.
+        base: TermId,
+    },
+    /// The number of the row itself enters the value.
+    AtIndex {
+        /// Which coordinate, as shown.
+        coordinate: String,
+    },
+    /// Every number that a masked tile is multiplied with is finite.
+    Finite {
+        /// What must be finite.
+        what: String,
+    },
+    /// A row is so many outputs: the kernel's own block, which nothing else confirms.
+    Packed {
+        /// How many.
+        outputs: i128,
+    },
+    /// A loop runs at least as far as the row needs.
+    Covers {
+        /// The inequality, as shown.
+        text: String,
+    },
+    /// An accumulator is not -0 where +0 is added to it.
+    NotMinusZero {
+        /// Which carried value.
+        what: String,
+    },
+    /// Layout: a row's elements end before the next row begins.
+    Extent {
+        /// What is read.
+        base: TermId,
+        /// The inequality, as shown.
+        text: String,
+    },
+    /// Layout: a grid axis has at most so many programs.
+    Grid {
+        /// The axis.
+        axis: u8,
+        /// Most programs.
+        max: i128,
+    },
+}
+
+impl Condition {
+    /// Conditions on the layout of buffers and the grid: without them the launch has no rows to speak of.
+    pub fn is_layout(&self) -> bool {
+        matches!(self, Condition::Extent { .. } | Condition::Grid { .. })
+    }
+
+    /// The name that `--allow` takes.
+    pub fn name(&self, show: &dyn Fn(TermId) -> String) -> String {
+        match self {
+            Condition::PrefixSum { base } => format!("prefix-sum({})", show(*base)),
+            Condition::NotBefore { base } => format!("search-finds-owner({})", show(*base)),
+            Condition::Distinct { base } => format!("distinct({})", show(*base)),
+            Condition::Quiet { base } => format!("quiet({})", show(*base)),
+            Condition::AtIndex { coordinate } => format!("at-index({coordinate})"),
+            Condition::Finite { what } => format!("finite({what})"),
+            Condition::NotMinusZero { what } => format!("not-minus-zero({what})"),
+            Condition::Covers { text } => format!("covers({text})"),
+            Condition::Packed { outputs } => format!("row-is({outputs})"),
+            Condition::Extent { base, .. } => format!("extent({})", show(*base)),
+            Condition::Grid { axis, .. } => format!("grid({axis})"),
+        }
+    }
+
+    /// A sentence.
+    pub fn text(&self, show: &dyn Fn(TermId) -> String) -> String {
+        match self {
+            Condition::PrefixSum { base } => {
+                format!("{} holds prefix sums: it does not decrease, and a row's sequence s has cu[s] <= row < cu[s+1]", show(*base))
+            }
+            Condition::NotBefore { base } => {
+                format!("the sequence that the kernel finds for a row in {} begins at or before the row", show(*base))
+            }
+            Condition::Distinct { base } => format!("no two rows of a launch have the same number in {}", show(*base)),
+            Condition::Quiet { base } => format!("nothing writes {} while the kernel runs (volatile load)", show(*base)),
+            Condition::AtIndex { coordinate } => format!("the row keeps its absolute index {coordinate} in both launches"),
+            Condition::Finite { what } => format!("{what} is finite"),
+            Condition::NotMinusZero { what } => format!("{what} is never -0 when a masked tile adds +0"),
+            Condition::Packed { outputs } => format!("a row is {outputs} consecutive outputs (the kernel computes them together)"),
+            Condition::Covers { text } => format!("the loop's bound reaches the end of every row: {text}"),
+            Condition::Extent { text, .. } => format!("rows do not overlap: {text}"),
+            Condition::Grid { axis, max } => format!("grid axis {axis} has at most {max} programs"),
+        }
+    }
+}
+
+/// Why a site is not proved, with what a witness should change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The value depends on an argument that may differ between batches.
+    Batch {
+        /// The argument or `num_programs`.
+        param: TermId,
+        /// How it enters.
+        how: &'static str,
+    },
+    /// The value reads other rows.
+    Mixed {
+        /// What is read.
+        base: TermId,
+        /// How.
+        why: String,
+    },
+    /// The value depends on where in the launch it is computed.
+    Instance {
+        /// The variables.
+        vars: String,
+    },
+    /// The number of the row enters the value.
+    Index {
+        /// The coordinate.
+        coordinate: String,
+    },
+    /// The result depends on the order in which programs run.
+    Schedule {
+        /// Why.
+        why: String,
+    },
+    /// Undefined lanes reach the value.
+    Undefined {
+        /// The operation that makes them.
+        op: u32,
+    },
+    /// Not understood.
+    Opaque {
+        /// What.
+        what: String,
+        /// Which operation.
+        op: u32,
+    },
+}
+
+impl Problem {
+    /// A sentence.
+    pub fn text(&self, show: &dyn Fn(TermId) -> String) -> String {
+        match self {
+            Problem::Batch { param, how } => format!("{} {how}", show(*param)),
+            Problem::Mixed { base, why } => format!("{}: {why}", show(*base)),
+            Problem::Instance { vars } => format!("the value depends on where it is computed: {vars}"),
+            Problem::Index { coordinate } => format!("the row's absolute index {coordinate} enters the value"),
+            Problem::Schedule { why } => why.clone(),
+            Problem::Undefined { .. } => "undefined lanes of a masked load reach the value".into(),
+            Problem::Opaque { what, .. } => what.clone(),
+        }
+    }
+
+    /// True if a different launch could show it.
+    pub fn is_suspicion(&self) -> bool {
+        !matches!(self, Problem::Opaque { .. })
+    }
+}

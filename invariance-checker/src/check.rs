@@ -1,0 +1,409 @@
+//! The entry point: one kernel in, one report out.
+
+use crate::analysis::judge::arg_name;
+use crate::analysis::{Analysis, Condition, Problem, Roles, analyse};
+use crate::eval::Evaluator;
+use crate::ir::{LocId, Module};
+use crate::term::{Arena, Node, TermId};
+use crate::tree::Trees;
+use crate::witness;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Arguments that may differ between batches; for a pointer, what it points to. A leading `*` is ignored.
+    pub batch_args: Vec<String>,
+    /// Arguments that never differ.
+    pub fixed_args: Vec<String>,
+    /// Conditions accepted by name.
+    pub allow: Vec<String>,
+    /// Names the layout of reductions (from the sibling `.ttgir`), for the digest.
+    pub layout: Option<String>,
+    /// Ends the analysis.
+    pub timeout: Duration,
+    /// Ends the search for a witness; zero means no search.
+    pub witness_budget: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            batch_args: vec![],
+            fixed_args: vec![],
+            allow: vec![],
+            layout: None,
+            timeout: Duration::from_secs(10),
+            witness_budget: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The answer in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Proved, given the listed arguments.
+    Invariant,
+    /// Proved under conditions that were not all allowed.
+    Under,
+    /// Refuted by two launches.
+    Variant,
+    /// Neither.
+    Unknown,
+}
+
+impl Verdict {
+    /// As printed.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Invariant => "INVARIANT",
+            Verdict::Under => "INVARIANT UNDER",
+            Verdict::Variant => "VARIANT",
+            Verdict::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// A condition of a proof.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConditionLine {
+    /// For `--allow`.
+    pub name: String,
+    /// A sentence.
+    pub text: String,
+    /// About the layout of buffers and the grid, so part of what a row is.
+    pub layout: bool,
+    /// Accepted by the user.
+    pub allowed: bool,
+}
+
+/// One argument.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArgLine {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: String,
+    /// May differ between batches.
+    pub batch: bool,
+    /// In S.
+    pub given: bool,
+}
+
+/// Why something is not proved.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reason {
+    /// A sentence.
+    pub text: String,
+    /// `file:line:column` of the source, if known.
+    pub source: Option<String>,
+    /// Line in the TTIR text.
+    pub line: u32,
+}
+
+/// One written pointer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Output {
+    /// Its name.
+    pub pointer: String,
+    /// `c0 = pid0*64 + i0`, ..
+    pub coordinates: Vec<String>,
+    /// Which of them number rows of the batch.
+    pub rows: Vec<String>,
+    /// Outputs in one row, where a row was packed.
+    pub packed: Option<i64>,
+    /// Digest of the tree.
+    pub digest: Option<String>,
+    /// The tree, for people.
+    #[serde(skip)]
+    pub tree: String,
+    /// `file:line:column` of the store.
+    pub source: Option<String>,
+    /// Line of the store in the TTIR text.
+    pub line: u32,
+}
+
+/// Two launches that differ.
+#[derive(Clone, Debug, Serialize)]
+pub struct WitnessLine {
+    /// What was changed.
+    pub change: String,
+    /// The launches.
+    pub launches: [String; 2],
+    /// Pointer and element, with coordinates where known.
+    pub element: String,
+    /// The bits, in hexadecimal.
+    pub bits: [String; 2],
+    /// The problem it demonstrates.
+    pub shows: String,
+}
+
+/// All that is known of one kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// The answer.
+    pub verdict: Verdict,
+    /// S: arguments, and pointers as `name[]`.
+    pub given: Vec<String>,
+    /// Conditions, layout ones included.
+    pub conditions: Vec<ConditionLine>,
+    /// Pointers read through loaded integers.
+    pub views: Vec<String>,
+    /// What every proof assumes.
+    pub assumptions: Vec<&'static str>,
+    /// Arguments.
+    pub args: Vec<ArgLine>,
+    /// Outputs.
+    pub outputs: Vec<Output>,
+    /// Digest over all outputs.
+    pub digest: Option<String>,
+    /// The digest hangs on the layout of a reduction that TTIR does not show.
+    pub layout_needed: bool,
+    /// Arguments by which the compiler may specialise the layout.
+    pub specialises: Vec<String>,
+    /// Why it is not proved.
+    pub reasons: Vec<Reason>,
+    /// The refutation.
+    pub witness: Option<WitnessLine>,
+    /// Rewrite rules used.
+    pub rules: Vec<String>,
+    /// Milliseconds.
+    pub millis: f64,
+    /// Terms made.
+    pub terms: usize,
+}
+
+/// What no verdict can see from TTIR.
+pub const ASSUMPTIONS: [&str; 7] = [
+    "distinct pointer arguments do not overlap, and every access that a mask lets through is in bounds",
+    "integer arithmetic on indices does not wrap",
+    "strides are positive, and rows of one tensor do not overlap",
+    "a grid axis whose program id the kernel never reads has one program; the grid covers every element that a guard admits",
+    "the compiler keeps floating-point operations as written, apart from contraction, which is fixed in a compiled kernel",
+    "tt.reduce and tt.scan use one order for every position of the other axes (fixed by the layout of the compiled kernel)",
+    "tt.dot computes each element by one rule wherever it lies in the tile (bf16 and f16: a chain of k16 steps, measured on H200)",
+];
+
+const STACK: usize = 512 << 20;
+
+/// Checks the kernel of a module.
+pub fn check(module: &Module, options: &Options) -> Report {
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || check_here(module, options));
+        let joined = worker.map(|w| w.join());
+        match joined {
+            Ok(Ok(report)) => report,
+            _ => unknown(module, "the analysis stopped unexpectedly"),
+        }
+    })
+}
+
+fn unknown(module: &Module, why: &str) -> Report {
+    Report {
+        kernel: module.kernel().map_or_else(|| "?".into(), |k| k.name.clone()),
+        verdict: Verdict::Unknown,
+        given: vec![],
+        conditions: vec![],
+        views: vec![],
+        assumptions: ASSUMPTIONS.to_vec(),
+        args: vec![],
+        outputs: vec![],
+        digest: None,
+        layout_needed: false,
+        specialises: vec![],
+        reasons: vec![Reason { text: why.into(), source: None, line: 0 }],
+        witness: None,
+        rules: vec![],
+        millis: 0.0,
+        terms: 0,
+    }
+}
+
+fn check_here(module: &Module, options: &Options) -> Report {
+    let start = Instant::now();
+    let Some(kernel) = module.kernel() else { return unknown(module, "the file has no single public kernel") };
+    let mut e = Evaluator::new(module, Arena::new(start + options.timeout));
+    let names: Vec<String> = (0..kernel.params.len() as u32).map(|i| arg_name(&e, i)).collect();
+    let find = |list: &[String]| list.iter().filter_map(|n| position(&names, n)).collect::<Vec<u32>>();
+    let (batch, fixed) = (find(&options.batch_args), find(&options.fixed_args));
+    let roles = Roles { batch: batch.iter().copied().collect(), fixed: fixed.into_iter().collect() };
+    let Some(analysis) = analyse(&mut e, &roles) else { return unknown(module, "the file has no single public kernel") };
+    let mut report = unknown(module, "");
+    report.reasons.clear();
+    fill(&mut report, &mut e, &analysis, options, &names);
+    decide(&mut report, &mut e, &analysis, options, &names, &batch);
+    report.rules = e.arena.rules.iter().map(|r| (*r).to_owned()).collect();
+    report.terms = e.arena.len();
+    report.millis = start.elapsed().as_secs_f64() * 1e3;
+    report
+}
+
+/// The argument that a user names: by its name in the source, or `argN`. A leading `*` (what the pointer points to) is ignored.
+pub fn position(names: &[String], wanted: &str) -> Option<u32> {
+    let bare = wanted.trim_start_matches('*');
+    let by_number = || bare.strip_prefix("arg")?.parse().ok().filter(|i| *i < names.len());
+    names.iter().position(|n| n == bare).or_else(by_number).map(|i| i as u32)
+}
+
+fn place(module: &Module, loc: LocId) -> Option<String> {
+    module.place(loc).map(ToString::to_string)
+}
+
+fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &Options, names: &[String]) {
+    let arg = |i: u32| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}"));
+    let show = |arena: &Arena, t: TermId| match arena.node(t) {
+        Node::ArgPtr(i) => arg(*i),
+        _ => arena.show(t, &arg),
+    };
+    report.given = a
+        .given
+        .iter()
+        .map(|&t| match e.arena.node(t) {
+            Node::ArgPtr(i) => format!("{}[]", arg(*i)),
+            _ => show(&e.arena, t),
+        })
+        .collect();
+    let mut conditions: Vec<ConditionLine> = Vec::new();
+    for c in &a.conditions {
+        let name = c.name(&|t| show(&e.arena, t));
+        let text = c.text(&|t| show(&e.arena, t));
+        if conditions.iter().any(|x| x.text == text) {
+            continue;
+        }
+        let allowed = options.allow.iter().any(|x| *x == name || name.split('(').next() == Some(x));
+        conditions.push(ConditionLine { name, text, layout: c.is_layout(), allowed });
+    }
+    report.conditions = conditions;
+    for j in &a.sites {
+        for (p, through) in &j.placed {
+            let line = format!("{} is read through {}: equal logical content lies behind it", show(&e.arena, *p), show(&e.arena, *through));
+            if p != through && !report.views.contains(&line) {
+                report.views.push(line);
+            }
+        }
+    }
+    report.args = a
+        .args
+        .iter()
+        .map(|r| ArgLine { name: arg(r.index), role: r.role.into(), batch: r.batch, given: r.given })
+        .collect();
+    let mut texts = Vec::new();
+    let stopped = e.arena.stopped();
+    for j in &a.sites {
+        let (digest, tree) = if stopped || !j.problems.is_empty() && j.problems.iter().any(|p| !p.is_suspicion()) {
+            (None, String::new())
+        } else {
+            let mut trees = Trees::new(&mut e.arena, &arg, options.layout.clone());
+            let tree = trees.tree(j.solved.value);
+            report.layout_needed |= trees.layout_needed;
+            let atomic = matches!(j.solved.site.kind, crate::eval::SiteKind::Atomic(_));
+            let proved = j.problems.is_empty() && tree.is_closed() && !atomic;
+            (proved.then(|| tree.digest().to_string()), tree.pretty())
+        };
+        if let Some(d) = &digest {
+            texts.push(d.clone());
+        }
+        let op = j.solved.site.op.op;
+        report.outputs.push(Output {
+            pointer: show(&e.arena, j.solved.site.base),
+            coordinates: j.coordinates.clone(),
+            rows: j.rows.iter().map(|v| e.arena.vars[v.0 as usize].name.clone()).collect(),
+            packed: j.solved.coords.list.first().and_then(|c| c.packed).and_then(|p| i64::try_from(p).ok()),
+            digest,
+            tree,
+            source: place(e.module, op.loc),
+            line: op.at.line,
+        });
+    }
+    if report.outputs.iter().all(|o| o.digest.is_some()) && !texts.is_empty() && a.problems.is_empty() {
+        texts.sort();
+        report.digest = Some(match texts.as_slice() {
+            [one] => one.clone(),
+            many => reduction_tree::tree::Digest::of(&many.join("\n")).to_string(),
+        });
+    }
+    if let Some(k) = e.module.kernel() {
+        for (i, p) in k.params.iter().enumerate() {
+            let pointer = k.ty(p.value).pointee().is_some();
+            let int = k.ty(p.value).scalar_elem().is_some_and(|s| s.is_int());
+            if pointer || int {
+                report.specialises.push(names[i].clone());
+            }
+        }
+    }
+}
+
+fn decide(
+    report: &mut Report,
+    e: &mut Evaluator<'_>,
+    a: &Analysis<'_>,
+    options: &Options,
+    names: &[String],
+    batch: &[u32],
+) {
+    let arg = |i: u32| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}"));
+    if e.arena.stopped() {
+        let why = e.arena.exhausted.clone().unwrap_or_default();
+        report.verdict = Verdict::Unknown;
+        report.digest = None;
+        report.reasons.push(Reason { text: why, source: None, line: 0 });
+        return;
+    }
+    let mut problems: Vec<(Problem, u32, LocId)> = Vec::new();
+    for p in &a.problems {
+        problems.push((p.clone(), 0, LocId::UNKNOWN));
+    }
+    for j in &a.sites {
+        let op = j.solved.site.op.op;
+        for p in &j.problems {
+            if let Problem::Index { coordinate } = p
+                && options.allow.iter().any(|x| x == "at-index" || coordinate.starts_with(x.trim_start_matches("at-index(").trim_end_matches(')')))
+            {
+                let c = Condition::AtIndex { coordinate: coordinate.clone() };
+                let show = |t: TermId| e.arena.show(t, &arg);
+                report.conditions.push(ConditionLine { name: c.name(&show), text: c.text(&show), layout: false, allowed: true });
+                continue;
+            }
+            problems.push((p.clone(), op.at.line, op.loc));
+        }
+    }
+    if a.effects.sites.is_empty() && problems.is_empty() {
+        problems.push((Problem::Opaque { what: "the kernel stores nothing".into(), op: 0 }, 0, LocId::UNKNOWN));
+    }
+    if problems.is_empty() {
+        let open = report.conditions.iter().any(|c| !c.layout && !c.allowed);
+        report.verdict = if open { Verdict::Under } else { Verdict::Invariant };
+        return;
+    }
+    for (p, line, loc) in &problems {
+        let text = p.text(&|t| e.arena.show(t, &arg));
+        if !report.reasons.iter().any(|r| r.text == text) {
+            report.reasons.push(Reason { text, source: place(e.module, *loc), line: *line });
+        }
+    }
+    report.verdict = Verdict::Unknown;
+    report.digest = None;
+    report.outputs.iter_mut().for_each(|o| o.digest = None);
+    if options.witness_budget.is_zero() {
+        return;
+    }
+    let pointers: Vec<u32> = batch.iter().copied().filter(|i| e.module.kernel().is_some_and(|k| k.ty(k.params[*i as usize].value).pointee().is_some())).collect();
+    if let Some((w, shown)) = witness::search(e, a, &pointers, options.witness_budget) {
+        let at = match w.coordinates.as_slice() {
+            [] => String::new(),
+            list => format!(" at {}", list.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(", ")),
+        };
+        report.verdict = Verdict::Variant;
+        report.witness = Some(WitnessLine {
+            change: w.change,
+            launches: [w.first, w.second],
+            element: format!("{}[{}]{at}", arg(w.pointer), w.element),
+            bits: [format!("{:#x}", w.bits.0), format!("{:#x}", w.bits.1)],
+            shows: shown.text(&|t| e.arena.show(t, &arg)),
+        });
+    }
+}

@@ -1,0 +1,62 @@
+//! SARIF 2.1.0, for code scanning in CI: a result for every kernel that is not INVARIANT.
+
+use crate::check::{Report, Verdict};
+use serde_json::{Value, json};
+
+/// The log of a run over several files.
+pub fn log(reports: &[(String, Report)]) -> Value {
+    let rules: Vec<Value> = [
+        ("variant", "Two launches store different bits for one row"),
+        ("unknown", "Batch invariance is neither proved nor refuted"),
+        ("under", "Batch invariant only under conditions"),
+    ]
+    .iter()
+    .map(|(id, text)| json!({"id": id, "shortDescription": {"text": text}}))
+    .collect();
+    let results: Vec<Value> = reports.iter().filter_map(|(file, r)| result(file, r)).collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {"name": "invariance-checker", "version": env!("CARGO_PKG_VERSION"), "rules": rules}},
+            "results": results,
+        }],
+    })
+}
+
+fn result(file: &str, r: &Report) -> Option<Value> {
+    let (rule, level) = match r.verdict {
+        Verdict::Invariant => return None,
+        Verdict::Variant => ("variant", "error"),
+        Verdict::Unknown => ("unknown", "warning"),
+        Verdict::Under => ("under", "note"),
+    };
+    let mut text = format!("{}: {}", r.kernel, r.verdict.text());
+    for reason in &r.reasons {
+        text.push_str(&format!("; {}", reason.text));
+    }
+    if let Some(w) = &r.witness {
+        text.push_str(&format!("; {}: {} is {} or {}", w.change, w.element, w.bits[0], w.bits[1]));
+    }
+    for c in r.conditions.iter().filter(|c| !c.layout && !c.allowed) {
+        text.push_str(&format!("; {}: {}", c.name, c.text));
+    }
+    let line = r.reasons.iter().map(|x| x.line).find(|l| *l > 0).or_else(|| r.outputs.first().map(|o| o.line)).unwrap_or(1);
+    let mut locations = vec![location(file, line)];
+    let source = r.reasons.iter().find_map(|x| x.source.clone()).or_else(|| r.outputs.iter().find_map(|o| o.source.clone()));
+    if let Some((path, line)) = source.as_deref().and_then(split_place) {
+        locations.insert(0, location(path, line));
+    }
+    Some(json!({"ruleId": rule, "level": level, "message": {"text": text}, "locations": locations}))
+}
+
+fn location(uri: &str, line: u32) -> Value {
+    json!({"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line.max(1)}}})
+}
+
+/// `file:line:column`.
+fn split_place(place: &str) -> Option<(&str, u32)> {
+    let (rest, _column) = place.rsplit_once(':')?;
+    let (path, line) = rest.rsplit_once(':')?;
+    Some((path, line.parse().ok()?))
+}

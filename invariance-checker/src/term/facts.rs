@@ -1,0 +1,313 @@
+//! What is known at a place: inequalities, equations and truth values, and a small prover over them.
+//!
+//! The prover looks for a sum of facts with positive factors that leaves a polynomial whose constant range is not negative. It is
+//! incomplete on purpose (depth-limited, linear); what it says is right, and a "no" means only that nothing was found.
+
+use super::{Arena, Node, Poly, TermId};
+use std::collections::HashSet;
+
+/// Facts in force at one place of a term.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    ge: Vec<Poly>,
+    truths: HashSet<TermId>,
+    scope: u64,
+}
+
+const DEPTH: u32 = 5;
+
+impl Facts {
+    /// Identifies this set of facts within its arena (for memo tables); 0 for none.
+    pub fn scope(&self) -> u64 {
+        self.scope
+    }
+
+    /// The inequalities `p >= 0`.
+    pub fn inequalities(&self) -> &[Poly] {
+        &self.ge
+    }
+
+    /// These facts and `cond`.
+    pub fn with(&self, arena: &mut Arena, cond: TermId) -> Facts {
+        let mut new = self.clone();
+        new.assume(arena, cond);
+        new
+    }
+
+    /// Adds a fact.
+    pub fn assume(&mut self, arena: &mut Arena, cond: TermId) {
+        if arena.as_bool(cond) == Some(true) || self.truths.contains(&cond) {
+            return;
+        }
+        self.scope = arena.scope_with(self.scope, cond);
+        for c in arena.conjuncts(cond) {
+            if !self.truths.insert(c) {
+                continue;
+            }
+            match arena.node(c) {
+                Node::Ge0(p) => {
+                    let p = arena.poly(*p);
+                    for d in definitions(arena, &p, true) {
+                        if !self.ge.contains(&d) {
+                            self.ge.push(d);
+                        }
+                    }
+                    self.ge.push(p);
+                }
+                Node::Eq0(p) => {
+                    let p = arena.poly(*p);
+                    if let Some(n) = Poly::default().add_scaled(&p, -1) {
+                        self.ge.push(n);
+                    }
+                    self.ge.push(p);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether `cond` is known to hold or not to hold.
+    pub fn decide(&self, arena: &mut Arena, cond: TermId) -> Option<bool> {
+        if let Some(b) = arena.as_bool(cond) {
+            return Some(b);
+        }
+        if self.truths.contains(&cond) {
+            return Some(true);
+        }
+        let not = arena.not(cond);
+        if self.truths.contains(&not) {
+            return Some(false);
+        }
+        match arena.node(cond).clone() {
+            Node::Ge0(p) => {
+                if self.proves(arena, p) {
+                    return Some(true);
+                }
+                let neg = arena.scale(p, -1);
+                let neg = arena.add_const(neg, -1);
+                self.proves(arena, neg).then_some(false)
+            }
+            Node::Eq0(p) => {
+                let neg = arena.scale(p, -1);
+                let (up, down) = (arena.add_const(p, -1), arena.add_const(neg, -1));
+                if self.proves(arena, up) || self.proves(arena, down) {
+                    return Some(false);
+                }
+                (self.proves(arena, p) && self.proves(arena, neg)).then_some(true)
+            }
+            Node::And(ts) => {
+                let all: Vec<_> = ts.iter().map(|&t| self.decide(arena, t)).collect();
+                if all.contains(&Some(false)) {
+                    return Some(false);
+                }
+                all.iter().all(|x| *x == Some(true)).then_some(true)
+            }
+            Node::Or(ts) => {
+                let all: Vec<_> = ts.iter().map(|&t| self.decide(arena, t)).collect();
+                if all.contains(&Some(true)) {
+                    return Some(true);
+                }
+                all.iter().all(|x| *x == Some(false)).then_some(false)
+            }
+            Node::Not(x) => self.decide(arena, x).map(|b| !b),
+            _ => None,
+        }
+    }
+
+    /// True if `t >= 0` follows.
+    pub fn proves(&self, arena: &mut Arena, t: TermId) -> bool {
+        if arena.range(t).lo.is_some_and(|lo| lo >= 0) {
+            return true;
+        }
+        if let Some(known) = arena.known_proof(self.scope, t) {
+            return known;
+        }
+        let p = arena.poly(t);
+        let mut steps = 150;
+        let mut found = self.search(arena, p.clone(), 0, DEPTH, &mut steps);
+        if !found && p.terms.iter().any(|(m, c)| m.len() > 1 && *c > 0) {
+            // Products of terms that are not negative may be dropped.
+            let rest = p.terms.iter().filter(|(m, c)| !(*c > 0 && self.product_not_negative(arena, m))).cloned();
+            let rest = Poly { terms: rest.collect() };
+            if rest.terms.len() < p.terms.len() {
+                let mut steps = 150;
+                found = self.search(arena, rest, 0, DEPTH, &mut steps);
+            }
+        }
+        arena.note_proof(self.scope, t, found);
+        found
+    }
+
+    /// As [`Facts::proves`], and by elimination if that does not find it.
+    pub fn proves_hard(&self, arena: &mut Arena, t: TermId) -> bool {
+        if self.proves(arena, t) {
+            return true;
+        }
+        if let Some(&known) = arena.hard_proofs.get(&(self.scope, t)) {
+            return known;
+        }
+        let p = arena.poly(t);
+        let found = super::eliminate::implied(arena, &p, &self.ge, |a, p| definitions(a, p, false));
+        arena.hard_proofs.insert((self.scope, t), found);
+        found
+    }
+
+    fn product_not_negative(&self, arena: &mut Arena, m: &[TermId]) -> bool {
+        m.len() > 1
+            && m.iter().all(|&t| {
+                let mut steps = 80;
+                let p = arena.poly(t);
+                self.search(arena, p, 0, 4, &mut steps)
+            })
+    }
+
+    /// Looks for a proof of `p >= -slack`. Scaling the goal `g >= 0` by k leaves room: `k*g >= -(k - 1)` is enough for an integer g.
+    fn search(&self, arena: &mut Arena, p: Poly, slack: i128, depth: u32, steps: &mut u32) -> bool {
+        let t = arena.from_poly(p.clone());
+        if arena.range(t).lo.is_some_and(|lo| lo >= -slack) {
+            return true;
+        }
+        if depth == 0 || *steps == 0 {
+            return false;
+        }
+        *steps -= 1;
+        let own = definitions(arena, &p, false);
+        for f in own.iter().chain(&self.ge) {
+            // Every way in which the fact cancels a monomial of p that may be negative.
+            for (m, cf) in f.terms.iter().filter(|(m, _)| !m.is_empty()) {
+                let cp = p.coeff(m);
+                if cp == 0 || (cp > 0) != (*cf > 0) || !may_be_negative(arena, m, cp) {
+                    continue;
+                }
+                let common = gcd(cf.abs(), cp.abs());
+                let (k, j) = (cf.abs() / common, cp.abs() / common);
+                let Some(slack) = (slack + 1).checked_mul(k).map(|s| s - 1) else { continue };
+                let Some(q) = Poly::default().add_scaled(&p, k).and_then(|q| q.add_scaled(f, -j)) else { continue };
+                let g = q.terms.iter().fold(0i128, |g, (_, c)| gcd(g, c.abs())).max(1);
+                let q = Poly { terms: q.terms.into_iter().map(|(m, c)| (m, c / g)).collect() };
+                if self.search(arena, q, slack / g, depth - 1, steps) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
+
+fn may_be_negative(arena: &mut Arena, m: &[TermId], c: i128) -> bool {
+    let t = arena.from_poly(Poly { terms: vec![(m.to_vec(), c)] });
+    arena.range(t).lo.is_none_or(|lo| lo < 0)
+}
+
+/// What the meaning of the atoms of `p` says about them.
+fn definitions(arena: &mut Arena, p: &Poly, minima_only: bool) -> Vec<Poly> {
+    let mut atoms: Vec<TermId> = p.terms.iter().flat_map(|(m, _)| m.iter().copied()).collect();
+    atoms.sort_unstable();
+    atoms.dedup();
+    let mut out = Vec::new();
+    for t in atoms {
+        let node = arena.node(t).clone();
+        if minima_only && !matches!(node, Node::Min(..) | Node::Max(..) | Node::Div(..)) {
+            continue;
+        }
+        match node {
+            Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
+                // b*q <= a <= b*q + b - 1.
+                let bq = arena.mul(b, t);
+                let low = arena.sub(a, bq);
+                let high = arena.sub(b, low);
+                let high = arena.add_const(high, -1);
+                out.extend([arena.poly(low), arena.poly(high)]);
+            }
+            Node::Mod(_, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
+                let high = arena.sub(b, t);
+                let high = arena.add_const(high, -1);
+                out.push(arena.poly(high));
+            }
+            Node::TDiv(a, b) if arena.as_int(b).is_some_and(|b| b > 0) => {
+                // a <= b*q + b - 1 and a >= b*q - b + 1 hold for both signs.
+                let bq = arena.mul(b, t);
+                let d = arena.sub(a, bq);
+                let (up, down) = (arena.sub(b, d), arena.add(b, d));
+                for x in [up, down] {
+                    let x = arena.add_const(x, -1);
+                    out.push(arena.poly(x));
+                }
+            }
+            Node::Min(a, b) => {
+                for x in [a, b] {
+                    let d = arena.sub(x, t);
+                    out.push(arena.poly(d));
+                }
+            }
+            Node::Max(a, b) => {
+                for x in [a, b] {
+                    let d = arena.sub(t, x);
+                    out.push(arena.poly(d));
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Arena {
+    /// The number of the facts `scope` with `cond` added: the same for the same history.
+    fn scope_with(&mut self, scope: u64, cond: TermId) -> u64 {
+        let next = self.scopes.len() as u64 + 1;
+        *self.scopes.entry((scope, cond)).or_insert(next)
+    }
+
+    fn known_proof(&self, scope: u64, t: TermId) -> Option<bool> {
+        self.proofs.get(&(scope, t)).copied()
+    }
+
+    fn note_proof(&mut self, scope: u64, t: TermId, found: bool) {
+        self.proofs.insert((scope, t), found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Range, Sort, VarKind, tests::arena};
+    use super::*;
+
+    #[test]
+    fn a_bound_through_a_division_is_found() {
+        let mut t = arena();
+        let n = t.intern(Node::Arg(0), Sort::Int);
+        let i = t.var(VarKind::Bound, "i", Range { lo: Some(0), hi: None });
+        let i = t.var_term(i);
+        let mut facts = Facts::default();
+        let c = t.lt(i, n);
+        facts.assume(&mut t, c);
+        // i < n, so i/16 <= (n-1)/16.
+        let c16 = t.int(16);
+        let q = t.div(i, c16);
+        let n1 = t.add_const(n, -1);
+        let last = t.div(n1, c16);
+        let d = t.sub(last, q);
+        assert!(facts.proves(&mut t, d));
+        let wrong = t.add_const(d, -1);
+        assert!(!facts.proves(&mut t, wrong));
+    }
+
+    #[test]
+    fn facts_about_one_lane_say_nothing_about_another() {
+        let mut t = arena();
+        let n = t.intern(Node::Arg(0), Sort::Int);
+        let (i, j) = (t.var(VarKind::Index(0, 0), "i", Range::default()), t.var(VarKind::Bound, "j", Range::default()));
+        let (i, j) = (t.var_term(i), t.var_term(j));
+        let mut facts = Facts::default();
+        let known = t.lt(i, n);
+        facts.assume(&mut t, known);
+        let other = t.lt(j, n);
+        assert_eq!(facts.decide(&mut t, known), Some(true));
+        assert_eq!(facts.decide(&mut t, other), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! Witnesses: two concrete launches, run in the interpreter, that store different bits for one logical element.
+//!
+//! What was not proved says what to change (a batch argument, the grid, the other rows, the place of a row, the order of programs).
+//! Everything that belongs to the row stays the same, memory is filled with floats whose order of addition shows, and the same
+//! logical element is compared. Nothing found within the budget means UNKNOWN, not VARIANT.
+
+mod attack;
+mod fill;
+
+use crate::analysis::{Analysis, Problem};
+use crate::eval::Evaluator;
+use crate::interp::{Launch, Memory, Options, run};
+use crate::ir::Module;
+use crate::term::{Arena, Node, TermId, VarId};
+use attack::{Attack, attacks};
+use fill::{Plan, Trial};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Two launches that differ.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    /// What was changed between them.
+    pub change: String,
+    /// The first launch, as text: arguments and grid.
+    pub first: String,
+    /// The second.
+    pub second: String,
+    /// Which output pointer.
+    pub pointer: u32,
+    /// Which element of it, in the first launch.
+    pub element: usize,
+    /// Its coordinates, where they are known.
+    pub coordinates: Vec<(String, i128)>,
+    /// The bits in the first and the second launch.
+    pub bits: (u64, u64),
+}
+
+/// Looks for a witness against one of the problems.
+pub fn search(
+    e: &mut Evaluator<'_>,
+    a: &Analysis<'_>,
+    batch_pointers: &[u32],
+    budget: Duration,
+) -> Option<(Witness, Problem)> {
+    let start = Instant::now();
+    let plan = Plan::new(e, a)?;
+    let list = attacks(e, a, batch_pointers);
+    for round in 0..60u64 {
+        for (i, (attack, problem)) in list.iter().enumerate() {
+            if start.elapsed() > budget {
+                return None;
+            }
+            let seed = round * 1000 + i as u64;
+            if let Some(w) = try_one(e, a, &plan, attack, seed) {
+                return Some((w, problem.clone()));
+            }
+        }
+        if list.is_empty() {
+            return None;
+        }
+    }
+    None
+}
+
+fn options() -> Options {
+    Options { max_steps: 40_000_000, max_live: 1 << 22, ..Options::default() }
+}
+
+/// What a launch left in the output pointers: before and after.
+struct Ran {
+    before: HashMap<u32, Vec<u64>>,
+    after: HashMap<u32, Vec<u64>>,
+}
+
+fn run_trial(module: &Module, plan: &Plan, trial: &Trial, options: &Options) -> Option<Ran> {
+    let mut memory = Memory::new();
+    let (launch, buffers): (Launch, _) = fill::build(plan, trial, &mut memory)?;
+    let outputs: Vec<u32> = plan.outputs.clone();
+    let bits = |m: &Memory| outputs.iter().filter_map(|o| Some((*o, m.bits(*buffers.get(o)?)))).collect::<HashMap<_, _>>();
+    let before = bits(&memory);
+    run(module, &launch, &mut memory, options).ok()?;
+    Some(Ran { before, after: bits(&memory) })
+}
+
+fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack, seed: u64) -> Option<Witness> {
+    let mut first = plan.trial(seed);
+    let (mut opt_a, mut opt_b) = (options(), options());
+    opt_a.order = crate::interp::ProgramOrder::Ascending;
+    attack.prepare(plan, &mut first);
+    let mut second = first.clone();
+    if !attack.apply(e, a, plan, &mut first, &mut second, (&mut opt_a, &mut opt_b), seed) {
+        return None;
+    }
+    let x = run_trial(e.module, plan, &first, &opt_a)?;
+    let y = match attack {
+        Attack::Move { .. } => None,
+        _ => Some(run_trial(e.module, plan, &second, &opt_b)?),
+    };
+    let found = compare(e, a, plan, attack, (&first, &second), &x, y.as_ref().unwrap_or(&x))?;
+    let (first_text, second_text) = (plan.describe(&first, &opt_a), plan.describe(&second, &opt_b));
+    Some(Witness { change: attack.describe(plan, &first, &second), first: first_text, second: second_text, ..found })
+}
+
+/// Environment for numbers: coordinates, arguments, grid.
+pub(crate) struct Env<'a> {
+    pub vars: HashMap<VarId, i128>,
+    pub trial: &'a Trial,
+}
+
+/// The value of an integer term without loads.
+pub(crate) fn number(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<i128> {
+    let sub = |t: &TermId| number(arena, *t, env);
+    Some(match arena.node(t) {
+        Node::Poly(p) => {
+            let mut sum = 0i128;
+            for (m, c) in &p.terms {
+                let mut part = *c;
+                for x in m {
+                    part = part.checked_mul(sub(x)?)?;
+                }
+                sum = sum.checked_add(part)?;
+            }
+            sum
+        }
+        Node::Var(v) => *env.vars.get(v)?,
+        Node::Arg(i) => i128::from(*env.trial.ints.get(i)?),
+        Node::NumPrograms(axis) => i128::from(env.trial.grid[*axis as usize]),
+        Node::Div(a, b) => sub(a)?.checked_div_euclid(sub(b)?).filter(|_| sub(b).is_some_and(|b| b > 0))?,
+        Node::Mod(a, b) => sub(a)?.checked_rem_euclid(sub(b)?).filter(|_| sub(b).is_some_and(|b| b > 0))?,
+        Node::TDiv(a, b) => sub(a)?.checked_div(sub(b)?)?,
+        Node::TRem(a, b) => sub(a)?.checked_rem(sub(b)?)?,
+        Node::Min(a, b) => sub(a)?.min(sub(b)?),
+        Node::Max(a, b) => sub(a)?.max(sub(b)?),
+        _ => return None,
+    })
+}
+
+fn compare(
+    e: &Evaluator<'_>,
+    a: &Analysis<'_>,
+    plan: &Plan,
+    attack: &Attack,
+    (first, second): (&Trial, &Trial),
+    x: &Ran,
+    y: &Ran,
+) -> Option<Witness> {
+    let witness = |pointer, element, coordinates, bits| Witness {
+        change: String::new(),
+        first: String::new(),
+        second: String::new(),
+        pointer,
+        element,
+        coordinates,
+        bits,
+    };
+    let written = |r: &Ran, o: u32, at: usize| {
+        let (b, a) = (r.before.get(&o)?.get(at)?, r.after.get(&o)?.get(at)?);
+        (a != b).then_some(*a)
+    };
+    // By coordinates where they are known.
+    for j in &a.sites {
+        let Node::ArgPtr(o) = *e.arena.node(j.solved.site.base) else { continue };
+        for point in points(j, attack) {
+            let env = |trial, p: &HashMap<VarId, i128>| Env { vars: p.clone(), trial };
+            let (p, q) = attack.pair(j, &point);
+            if !exists(&e.arena, j, &env(first, &p)) || !exists(&e.arena, j, &env(second, &q)) {
+                continue;
+            }
+            let at = number(&e.arena, j.solved.offset, &env(first, &p)).and_then(|n| usize::try_from(n).ok());
+            let bt = number(&e.arena, j.solved.offset, &env(second, &q)).and_then(|n| usize::try_from(n).ok());
+            let (Some(at), Some(bt)) = (at, bt) else { continue };
+            if let (Some(u), Some(v)) = (written(x, o, at), written(y, o, bt))
+                && u != v
+                && !plan.both_nan(o, u, v)
+            {
+                let names = p.iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
+                return Some(witness(o, at, names, (u, v)));
+            }
+        }
+    }
+    if !attack.by_address(e, a) {
+        return None;
+    }
+    for &o in &plan.outputs {
+        let len = x.after.get(&o)?.len();
+        for at in 0..len {
+            if let (Some(u), Some(v)) = (written(x, o, at), written(y, o, at))
+                && u != v
+                && !plan.both_nan(o, u, v)
+            {
+                return Some(witness(o, at, vec![], (u, v)));
+            }
+        }
+    }
+    None
+}
+
+/// True if the guard admits the element, as far as it can be computed; a condition on an inner coordinate must be known to hold, or the
+/// address could be that of another row's element.
+fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool {
+    arena.conjuncts(j.solved.guard).into_iter().all(|c| match truth(arena, c, env) {
+        Some(b) => b,
+        None => !j.solved.coords.list.iter().any(|x| !j.rows.contains(&x.var) && arena.contains_var(c, x.var)),
+    })
+}
+
+fn truth(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<bool> {
+    match arena.node(t) {
+        Node::Bool(b) => Some(*b),
+        Node::Ge0(p) => number(arena, *p, env).map(|n| n >= 0),
+        Node::Eq0(p) => number(arena, *p, env).map(|n| n == 0),
+        Node::Not(x) => truth(arena, *x, env).map(|b| !b),
+        Node::And(ts) => ts.iter().try_fold(true, |b, t| Some(b && truth(arena, *t, env)?)),
+        Node::Or(ts) => ts.iter().try_fold(false, |b, t| Some(b || truth(arena, *t, env)?)),
+        _ => None,
+    }
+}
+
+/// Coordinates to compare: small rows, some places of the inner ones.
+fn points(j: &crate::analysis::Judged<'_>, attack: &Attack) -> Vec<HashMap<VarId, i128>> {
+    let mut out = vec![HashMap::new()];
+    let row_only = attack.row();
+    for c in &j.solved.coords.list {
+        let row = j.rows.contains(&c.var);
+        let values: Vec<i128> = match (row, row_only) {
+            (true, Some(r)) => vec![r],
+            (true, None) => (0..12).collect(),
+            _ => vec![0, 1, 2, 3, 5, 17, 40, 63],
+        };
+        if out.len() * values.len() > 6000 {
+            continue;
+        }
+        out = out
+            .into_iter()
+            .flat_map(|p| {
+                values.iter().map(move |v| {
+                    let mut p = p.clone();
+                    p.insert(c.var, *v);
+                    p
+                })
+            })
+            .collect();
+    }
+    out
+}

@@ -1,0 +1,286 @@
+//! What to change between two launches, so that nothing that belongs to the compared row changes.
+
+use super::fill::{Fill, Kind, Plan, Trial, mix};
+use super::{Env, number};
+use crate::analysis::usage::Role;
+use crate::analysis::{Analysis, Judged, Problem};
+use crate::eval::Evaluator;
+use crate::interp::{Options, ProgramOrder};
+use crate::term::{Node, Poly, TermId, VarId};
+use std::collections::HashMap;
+
+/// One way to make two launches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Attack {
+    /// Another value of an integer argument.
+    Param(u32),
+    /// Another extent of a grid axis.
+    Grid(usize),
+    /// Other data in the other rows of a pointer; the row's stride.
+    Others(u32, TermId),
+    /// All rows hold the same data; two rows of one launch are compared.
+    Move {
+        /// The row coordinate.
+        coordinate: VarId,
+    },
+    /// Another order of programs.
+    Order,
+    /// Other bits in undefined lanes.
+    Undefined,
+    /// Other content behind a pointer that belongs to the batch.
+    Content(u32),
+}
+
+/// The attacks that the problems suggest.
+pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) -> Vec<(Attack, Problem)> {
+    let mut out: Vec<(Attack, Problem)> = Vec::new();
+    let mut add = |attack: Attack, p: &Problem| {
+        if !out.iter().any(|(x, _)| *x == attack) {
+            out.push((attack, p.clone()));
+        }
+    };
+    let all: Vec<(Option<&Judged<'_>>, &Problem)> =
+        a.problems.iter().map(|p| (None, p)).chain(a.sites.iter().flat_map(|j| j.problems.iter().map(move |p| (Some(j), p)))).collect();
+    for (j, p) in all {
+        match p {
+            Problem::Batch { param, .. } => match *e.arena.node(*param) {
+                Node::Arg(i) => add(Attack::Param(i), p),
+                Node::NumPrograms(axis) => add(Attack::Grid(axis as usize), p),
+                Node::ArgPtr(i) => add(Attack::Content(i), p),
+                _ => {}
+            },
+            Problem::Mixed { base, .. } => {
+                if let (Node::ArgPtr(i), Some(j)) = (e.arena.node(*base).clone(), j) {
+                    for s in row_strides(e, j, *base) {
+                        add(Attack::Others(i, s), p);
+                    }
+                }
+            }
+            Problem::Index { .. } => {
+                for c in j.into_iter().flat_map(|j| j.rows.clone()) {
+                    add(Attack::Move { coordinate: c }, p);
+                }
+            }
+            Problem::Instance { .. } => {
+                add(Attack::Order, p);
+                (0..3).for_each(|axis| add(Attack::Grid(axis), p));
+                for c in j.into_iter().flat_map(|j| j.rows.clone()) {
+                    add(Attack::Move { coordinate: c }, p);
+                }
+            }
+            Problem::Schedule { .. } => {
+                add(Attack::Order, p);
+                (0..3).for_each(|axis| add(Attack::Grid(axis), p));
+            }
+            Problem::Undefined { .. } => add(Attack::Undefined, p),
+            Problem::Opaque { .. } => add(Attack::Order, p),
+        }
+    }
+    let declared = Problem::Schedule { why: "an argument that may differ between batches".into() };
+    for t in &a.batch {
+        if let Node::Arg(i) = *e.arena.node(*t) {
+            add(Attack::Param(i), &Problem::Batch { param: *t, how: "changes the bits" });
+        }
+    }
+    for &i in batch_pointers {
+        add(Attack::Content(i), &declared);
+    }
+    out
+}
+
+/// Strides with which a row coordinate enters the addresses of a pointer.
+fn row_strides(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> Vec<TermId> {
+    let mut out = Vec::new();
+    for u in j.usage.loads.iter().filter(|u| u.load.base == base) {
+        for (m, k) in &e.arena.poly(u.load.offset).terms {
+            if !m.iter().any(|&t| j.rows.iter().any(|c| e.arena.contains_var(t, *c))) {
+                continue;
+            }
+            let params: Vec<TermId> = m.iter().copied().filter(|&t| crate::analysis::usage::is_param(&e.arena, t)).collect();
+            let s = e.arena.from_poly(Poly { terms: vec![(params, k.abs())] });
+            if !out.contains(&s) {
+                out.push(s);
+            }
+        }
+    }
+    out
+}
+
+impl Attack {
+    /// Changes that both launches need.
+    pub fn prepare(&self, plan: &Plan, t: &mut Trial) {
+        if let Attack::Move { .. } | Attack::Others(..) | Attack::Grid(_) = self {
+            for axis in 0..3 {
+                if plan.axes[axis] && t.grid[axis] == 1 {
+                    t.grid[axis] = 4.min(plan.grid_max[axis]);
+                }
+            }
+        }
+    }
+
+    /// Makes the second launch different from the first; false if that is not possible here.
+    #[allow(clippy::too_many_arguments)]
+    pub fn apply(
+        &self,
+        e: &mut Evaluator<'_>,
+        a: &Analysis<'_>,
+        plan: &Plan,
+        first: &mut Trial,
+        second: &mut Trial,
+        (opt_a, opt_b): (&mut Options, &mut Options),
+        seed: u64,
+    ) -> bool {
+        match self {
+            Attack::Param(i) => {
+                let other = plan.trial(mix(seed) ^ 77).ints.get(i).copied();
+                let Some(v) = other.filter(|v| Some(v) != first.ints.get(i)) else { return false };
+                second.ints.insert(*i, v);
+                // The argument may be a stride of what is read: then only data that is the same everywhere stays the same.
+                if strides_depend(e, a, *i) {
+                    for (p, k) in plan.kinds.iter().enumerate() {
+                        match k {
+                            Kind::Data(_) => {
+                                first.fill.insert(p as u32, Fill::Constant);
+                                second.fill.insert(p as u32, Fill::Constant);
+                            }
+                            Kind::Ints(..) if int_reads_depend(e, a, p as u32, *i) => return false,
+                            _ => {}
+                        }
+                    }
+                    for o in &plan.outputs {
+                        if !a.args.iter().any(|r| r.index == *o && r.role == "rows, read and written") {
+                            first.fill.remove(o);
+                            second.fill.remove(o);
+                        }
+                    }
+                }
+                true
+            }
+            Attack::Grid(axis) => {
+                let g = [1, 2, 3, 4, 5, 8][(mix(seed) % 6) as usize].min(plan.grid_max[*axis]);
+                let changed = plan.axes[*axis] && g != first.grid[*axis] || !plan.axes[*axis] && g > 1;
+                second.grid[*axis] = g;
+                changed && plan.axes[*axis]
+            }
+            Attack::Others(i, stride) => {
+                let env = Env { vars: HashMap::new(), trial: first };
+                let Some(s) = number(&e.arena, *stride, &env).and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0) else {
+                    return false;
+                };
+                let r = self.row().unwrap_or(0) as u64;
+                if plan.outputs.contains(i) {
+                    first.fill.insert(*i, Fill::Random);
+                    second.fill.insert(*i, Fill::Random);
+                }
+                second.disturb.insert(*i, (s * r, s * r + s));
+                true
+            }
+            Attack::Move { coordinate } => {
+                for j in &a.sites {
+                    if j.solved.owner.is_some() || !j.rows.contains(coordinate) {
+                        continue;
+                    }
+                    for u in &j.usage.loads {
+                        let Node::ArgPtr(i) = *e.arena.node(u.load.base) else { return false };
+                        let strides = row_strides(e, j, u.load.base);
+                        let env = Env { vars: HashMap::new(), trial: first };
+                        let numbers: Vec<Option<i128>> = strides.iter().map(|s| number(&e.arena, *s, &env)).collect();
+                        let fill = match numbers.as_slice() {
+                            [] => continue,
+                            // One stride, and the outermost: whole rows repeat.
+                            [Some(s)] if *s > 1 => Fill::Period(*s as u64),
+                            _ => Fill::Constant,
+                        };
+                        first.fill.insert(i, fill.clone());
+                        second.fill.insert(i, fill);
+                    }
+                }
+                true
+            }
+            Attack::Order => {
+                opt_a.order = ProgramOrder::Ascending;
+                opt_b.order = if seed % 2 == 0 { ProgramOrder::Descending } else { ProgramOrder::Shuffled(seed) };
+                true
+            }
+            Attack::Undefined => {
+                opt_a.undefined = 0x3f80_0000_3f80_3f80;
+                opt_b.undefined = 0x4049_0fdb_4049_4049;
+                true
+            }
+            Attack::Content(i) => {
+                second.replaced.push(*i);
+                !plan.outputs.contains(i)
+            }
+        }
+    }
+
+    /// The row that is compared, if only one may be.
+    pub fn row(&self) -> Option<i128> {
+        match self {
+            Attack::Others(..) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The coordinates in the first and the second launch.
+    pub fn pair(&self, j: &Judged<'_>, p: &HashMap<VarId, i128>) -> (HashMap<VarId, i128>, HashMap<VarId, i128>) {
+        let mut q = p.clone();
+        if let Attack::Move { coordinate } = self
+            && j.rows.contains(coordinate)
+            && let Some(v) = q.get_mut(coordinate)
+        {
+            *v += 1;
+        }
+        (p.clone(), q)
+    }
+
+    /// True if equal addresses are equal elements in both launches, and every element may be compared.
+    pub fn by_address(&self, e: &Evaluator<'_>, a: &Analysis<'_>) -> bool {
+        match self {
+            Attack::Param(i) => {
+                !a.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::Arg(*i)))
+            }
+            Attack::Grid(axis) => {
+                !a.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::NumPrograms(*axis as u8)))
+            }
+            Attack::Order | Attack::Undefined | Attack::Content(_) => true,
+            Attack::Others(..) | Attack::Move { .. } => false,
+        }
+    }
+
+    /// A sentence on the change.
+    pub fn describe(&self, plan: &Plan, first: &Trial, second: &Trial) -> String {
+        let name = |i: &u32| plan.names[*i as usize].clone();
+        match self {
+            Attack::Param(i) => format!("{} is {} in one launch and {} in the other", name(i), first.ints[i], second.ints[i]),
+            Attack::Grid(axis) => {
+                format!("grid axis {axis} has {} programs in one launch and {} in the other", first.grid[*axis], second.grid[*axis])
+            }
+            Attack::Others(i, _) => format!("the other rows of {} hold other data; the compared row holds the same", name(i)),
+            Attack::Move { .. } => "all rows hold the same data; the row is compared with the next one".into(),
+            Attack::Order => "the programs run in another order".into(),
+            Attack::Undefined => "undefined lanes hold other bits".into(),
+            Attack::Content(i) => format!("{} points to other numbers of the batch", name(i)),
+        }
+    }
+}
+
+/// True if the argument is a stride or a shift of what is read, so that it moves the data itself.
+fn strides_depend(e: &mut Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
+    let Some(t) = arg_term(e, i) else { return true };
+    a.sites.iter().any(|j| j.usage.params.get(&t).is_some_and(|r| r.contains(&Role::Address) || r.contains(&Role::Shift)))
+}
+
+fn arg_term(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
+    let f = e.module.kernel()?;
+    let sort = crate::eval::sort_of(f.ty(f.params.get(i as usize)?.value));
+    Some(e.arena.intern(Node::Arg(i), sort))
+}
+
+fn int_reads_depend(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32, i: u32) -> bool {
+    a.sites
+        .iter()
+        .flat_map(|j| &j.usage.loads)
+        .filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer))
+        .any(|u| e.arena.any(u.load.offset, |n| *n == Node::Arg(i)))
+}
