@@ -35,7 +35,7 @@ impl Default for Options {
             allow: vec![],
             layout: None,
             timeout: Duration::from_secs(10),
-            witness_budget: Duration::from_secs(5),
+            witness_budget: Duration::from_secs(10),
         }
     }
 }
@@ -231,7 +231,9 @@ fn check_here(module: &Module, options: &Options) -> Report {
     let find = |list: &[String]| list.iter().filter_map(|n| position(&names, n)).collect::<Vec<u32>>();
     let (batch, fixed) = (find(&options.batch_args), find(&options.fixed_args));
     let roles = Roles { batch: batch.iter().copied().collect(), fixed: fixed.into_iter().collect() };
-    let Some(analysis) = analyse(&mut e, &roles) else { return unknown(module, "the file has no single public kernel") };
+    let Some(analysis) = analyse(&mut e, &roles) else {
+        return unknown(module, "the file has no single public kernel");
+    };
     let mut report = unknown(module, "");
     report.reasons.clear();
     fill(&mut report, &mut e, &analysis, options, &names);
@@ -280,7 +282,11 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
     report.conditions = conditions;
     for j in &a.sites {
         for (p, through) in &j.placed {
-            let line = format!("{} is read through {}: equal logical content lies behind it", show(&e.arena, *p), show(&e.arena, *through));
+            let line = format!(
+                "{} is read through {}: equal logical content lies behind it",
+                show(&e.arena, *p),
+                show(&e.arena, *through)
+            );
             if p != through && !report.views.contains(&line) {
                 report.views.push(line);
             }
@@ -297,12 +303,15 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
         let (digest, tree) = if stopped || !j.problems.is_empty() && j.problems.iter().any(|p| !p.is_suspicion()) {
             (None, String::new())
         } else {
-            let mut trees = Trees::new(&mut e.arena, &arg, options.layout.clone());
-            let tree = trees.tree(j.solved.value);
+            // For people by name; for the digest by position, since the generic form has no names.
+            let tree = Trees::new(&mut e.arena, &arg, options.layout.clone()).tree(j.solved.value);
+            let by_position = |i: u32| format!("arg{i}");
+            let mut trees = Trees::new(&mut e.arena, &by_position, options.layout.clone());
+            let canonical = trees.tree(j.solved.value);
             report.layout_needed |= trees.layout_needed;
             let atomic = matches!(j.solved.site.kind, crate::eval::SiteKind::Atomic(_));
-            let proved = j.problems.is_empty() && tree.is_closed() && !atomic;
-            (proved.then(|| tree.digest().to_string()), tree.pretty())
+            let proved = j.problems.is_empty() && canonical.is_closed() && !atomic;
+            (proved.then(|| canonical.digest().to_string()), tree.pretty())
         };
         if let Some(d) = &digest {
             texts.push(d.clone());
@@ -361,11 +370,18 @@ fn decide(
         let op = j.solved.site.op.op;
         for p in &j.problems {
             if let Problem::Index { coordinate } = p
-                && options.allow.iter().any(|x| x == "at-index" || coordinate.starts_with(x.trim_start_matches("at-index(").trim_end_matches(')')))
+                && options.allow.iter().any(|x| {
+                    x == "at-index" || coordinate.starts_with(x.trim_start_matches("at-index(").trim_end_matches(')'))
+                })
             {
                 let c = Condition::AtIndex { coordinate: coordinate.clone() };
                 let show = |t: TermId| e.arena.show(t, &arg);
-                report.conditions.push(ConditionLine { name: c.name(&show), text: c.text(&show), layout: false, allowed: true });
+                report.conditions.push(ConditionLine {
+                    name: c.name(&show),
+                    text: c.text(&show),
+                    layout: false,
+                    allowed: true,
+                });
                 continue;
             }
             problems.push((p.clone(), op.at.line, op.loc));
@@ -391,7 +407,11 @@ fn decide(
     if options.witness_budget.is_zero() {
         return;
     }
-    let pointers: Vec<u32> = batch.iter().copied().filter(|i| e.module.kernel().is_some_and(|k| k.ty(k.params[*i as usize].value).pointee().is_some())).collect();
+    let pointers: Vec<u32> = batch
+        .iter()
+        .copied()
+        .filter(|i| e.module.kernel().is_some_and(|k| k.ty(k.params[*i as usize].value).pointee().is_some()))
+        .collect();
     if let Some((w, shown)) = witness::search(e, a, &pointers, options.witness_budget) {
         let at = match w.coordinates.as_slice() {
             [] => String::new(),

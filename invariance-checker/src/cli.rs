@@ -55,7 +55,7 @@ pub struct Cli {
     #[arg(long, default_value_t = 10)]
     pub timeout: u64,
     /// Seconds for the search for a witness.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     pub witness_seconds: u64,
 }
 
@@ -106,7 +106,8 @@ pub fn run(cli: &Cli) -> u8 {
     let verdicts: Vec<Verdict> = outcomes.iter().filter_map(|o| o.report.as_ref().ok().map(|r| r.verdict)).collect();
     if bad {
         3
-    } else if verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under)) || cli.variants && !classes_agree {
+    } else if verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under)) || cli.variants && !classes_agree
+    {
         1
     } else if verdicts.contains(&Verdict::Unknown) {
         2
@@ -158,7 +159,8 @@ fn report_bad_input(cli: &Cli, contract: &Contract, outcomes: &[Outcome]) -> boo
             bad = true;
         }
     }
-    let wanted = cli.batch_args.iter().chain(&cli.fixed_args).chain(&contract.default.batch).chain(&contract.default.fixed);
+    let wanted =
+        cli.batch_args.iter().chain(&cli.fixed_args).chain(&contract.default.batch).chain(&contract.default.fixed);
     for name in wanted {
         if !outcomes.iter().any(|o| position(&o.names, name).is_some()) {
             eprintln!("error: expected the name of an argument of some kernel, got {name}");
@@ -189,13 +191,16 @@ fn print(cli: &Cli, outcomes: &[Outcome], out: &mut impl Write) -> std::io::Resu
         }
     }
     if cli.json {
-        let list: Vec<_> = good.iter().map(|(o, r)| serde_json::json!({"file": o.file.display().to_string(), "report": r})).collect();
-        let classes: Vec<_> = classes.iter().map(|(d, files)| serde_json::json!({"digest": d, "files": files})).collect();
+        let list: Vec<_> =
+            good.iter().map(|(o, r)| serde_json::json!({"file": o.file.display().to_string(), "report": r})).collect();
+        let classes: Vec<_> =
+            classes.iter().map(|(d, files)| serde_json::json!({"digest": d, "files": files})).collect();
         writeln!(out, "{:#}", serde_json::json!({"kernels": list, "classes": classes}))?;
         return Ok(agree);
     }
     if cli.sarif {
-        let list: Vec<(String, Report)> = good.iter().map(|(o, r)| (o.file.display().to_string(), (*r).clone())).collect();
+        let list: Vec<(String, Report)> =
+            good.iter().map(|(o, r)| (o.file.display().to_string(), (*r).clone())).collect();
         writeln!(out, "{:#}", sarif::log(&list))?;
         return Ok(agree);
     }
@@ -233,7 +238,13 @@ fn print_classes(
     agree: bool,
     out: &mut impl Write,
 ) -> std::io::Result<()> {
-    writeln!(out, "{} in {} {}", plural(good.len(), "variant"), plural(classes.len(), "class"), if agree { "(one tree)" } else { "" })?;
+    writeln!(
+        out,
+        "{} in {} {}",
+        plural(good.len(), "variant"),
+        plural(classes.len(), "class"),
+        if agree { "(one tree)" } else { "" }
+    )?;
     for (digest, files) in classes {
         match digest {
             Some(d) => writeln!(out, "  class {}: {}", &d[..12], files.join(", "))?,

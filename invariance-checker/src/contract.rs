@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn a_contract_adds_to_its_default() {
-        let c = Contract::parse("[default]\nbatch = [\"M\"]\n[kernel.f]\nallow = [\"distinct(slots)\"]\n").expect("valid");
+        let c =
+            Contract::parse("[default]\nbatch = [\"M\"]\n[kernel.f]\nallow = [\"distinct(slots)\"]\n").expect("valid");
         assert_eq!(c.entry("f").batch, ["M"]);
         assert_eq!(c.entry("f").allow, ["distinct(slots)"]);
         assert!(c.entry("g").allow.is_empty());

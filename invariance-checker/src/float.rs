@@ -180,9 +180,15 @@ mod tests {
                 continue;
             }
             let wide = f64::from(value);
-            assert_eq!(encode(wide, Float::F16, Round::Nearest, false), half::f16::from_f32(value).to_bits().into());
-            assert_eq!(encode(wide, Float::Bf16, Round::Nearest, false), half::bf16::from_f32(value).to_bits().into());
-            assert_eq!(encode(wide, Float::F32, Round::TowardZero, false), value.to_bits().into());
+            assert_eq!(
+                encode(wide, Float::F16, Round::Nearest, false),
+                u64::from(half::f16::from_f32(value).to_bits())
+            );
+            assert_eq!(
+                encode(wide, Float::Bf16, Round::Nearest, false),
+                u64::from(half::bf16::from_f32(value).to_bits())
+            );
+            assert_eq!(encode(wide, Float::F32, Round::TowardZero, false), u64::from(value.to_bits()));
         }
     }
 

@@ -43,7 +43,8 @@ pub fn of_ttgir(text: &str) -> String {
     let mut out = Vec::new();
     let mut inside = false;
     for line in text.lines() {
-        if let Some((name, body)) = line.split_once(" = ").filter(|(n, _)| n.starts_with('#') && !n.starts_with("#loc")) {
+        if let Some((name, body)) = line.split_once(" = ").filter(|(n, _)| n.starts_with('#') && !n.starts_with("#loc"))
+        {
             aliases.push((name, body.trim()));
         }
         if let Some(at) = line.find("\"ttg.num-warps\" = ") {

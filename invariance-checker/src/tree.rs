@@ -85,7 +85,10 @@ impl<'a> Trees<'a> {
                 "f32" => Tree::number(f32::from_bits(bits as u32)),
                 ty => Tree::op(Op::Named(format!("const.{ty}.{bits:x}").into()), []),
             },
-            Node::Op(name, args) => self.operation(&self.arena.text(name).to_owned(), &args),
+            Node::Op(name, args) => {
+                let name = self.arena.text(name).to_owned();
+                self.operation(&name, &args)
+            }
             Node::Ptr(a, b) => self.named("ptr", &[a, b]),
             Node::ArgPtr(i) => Tree::op(Op::Named(format!("pointer.{}", (self.name)(i)).into()), []),
             Node::Load(l) => self.load(&l),
@@ -93,7 +96,7 @@ impl<'a> Trees<'a> {
             Node::Reduce(r) => self.reduce(&r),
             Node::Chain(c) => {
                 let k = self.var(c.binder);
-                let kind = chain_kind(&self.arena.text(c.tag).to_owned(), c.flat);
+                let kind = chain_kind(self.arena.text(c.tag), c.flat);
                 let (acc, a, b) = (self.tree(c.acc), self.tree(c.a), self.tree(c.b));
                 Tree::chain(kind, Tree::int(c.len as i64), acc, k, a, b)
             }
@@ -128,11 +131,16 @@ impl<'a> Trees<'a> {
             "extf bf16 f32" => return self.tree(args[0]),
             _ => Op::Named(name.into()),
         };
-        let commutes = matches!(name.split(' ').next(), Some("maxnumf" | "minnumf" | "maximumf" | "minimumf" | "mulhiui" | "xori" | "andi" | "ori" | "mulw"));
+        let commutes = matches!(
+            name.split(' ').next(),
+            Some("maxnumf" | "minnumf" | "maximumf" | "minimumf" | "mulhiui" | "xori" | "andi" | "ori" | "mulw")
+        );
         let mut args = self.all(args);
         if commutes {
             // The vocabulary does not reorder named operations; these commute exactly.
-            args.sort_by_cached_key(|t| if t.is_closed() { t.digest().bytes().to_vec() } else { t.text().into_bytes() });
+            args.sort_by_cached_key(
+                |t| if t.is_closed() { t.digest().bytes().to_vec() } else { t.text().into_bytes() },
+            );
         }
         Tree::op(op, args)
     }
@@ -247,7 +255,7 @@ impl<'a> Trees<'a> {
             }
         }
         self.arena.rules.insert("flatten-chain");
-        let kind = chain_kind(&self.arena.text(c.tag).to_owned(), true);
+        let kind = chain_kind(self.arena.text(c.tag), true);
         let var = self.var(whole);
         let (len, init, a, b) = (self.tree(len), self.tree(slot.init), self.tree(a), self.tree(b));
         Some(Tree::chain(kind, len, init, var, a, b))

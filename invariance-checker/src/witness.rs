@@ -77,7 +77,8 @@ fn run_trial(module: &Module, plan: &Plan, trial: &Trial, options: &Options) -> 
     let mut memory = Memory::new();
     let (launch, buffers): (Launch, _) = fill::build(plan, trial, &mut memory)?;
     let outputs: Vec<u32> = plan.outputs.clone();
-    let bits = |m: &Memory| outputs.iter().filter_map(|o| Some((*o, m.bits(*buffers.get(o)?)))).collect::<HashMap<_, _>>();
+    let bits =
+        |m: &Memory| outputs.iter().filter_map(|o| Some((*o, m.bits(*buffers.get(o)?)))).collect::<HashMap<_, _>>();
     let before = bits(&memory);
     run(module, &launch, &mut memory, options).ok()?;
     Some(Ran { before, after: bits(&memory) })
@@ -199,6 +200,10 @@ fn compare(
 /// True if the guard admits the element, as far as it can be computed; a condition on an inner coordinate must be known to hold, or the
 /// address could be that of another row's element.
 fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool {
+    let cases = &j.solved.cases;
+    if !cases.is_empty() && !cases.iter().any(|c| truth(arena, *c, env) == Some(true)) {
+        return false;
+    }
     arena.conjuncts(j.solved.guard).into_iter().all(|c| match truth(arena, c, env) {
         Some(b) => b,
         None => !j.solved.coords.list.iter().any(|x| !j.rows.contains(&x.var) && arena.contains_var(c, x.var)),

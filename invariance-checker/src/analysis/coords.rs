@@ -83,7 +83,7 @@ impl Coords {
         for g in &mut groups {
             normalise(g, &mut rest);
         }
-        groups.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+        groups.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
         let rest = arena.from_poly(rest);
         let mut out = Coords {
             list: Vec::new(),
@@ -201,7 +201,7 @@ impl Coords {
             let mut rest = Poly::default();
             normalise(&mut group, &mut rest);
             kept.push(group);
-            kept.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+            kept.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
             self.groups = kept;
             conditions.push(Condition::Distinct { base });
             arena.rules.insert("scatter-by-slot");
@@ -258,19 +258,13 @@ impl Coords {
         arena.rules.insert("split-digits");
         self.grid_bounds.extend(bounds);
         self.groups.splice(i..=i, [upper, lower]);
-        self.groups.sort_by(|a, b| (b.stride.len(), b.factor).cmp(&(a.stride.len(), a.factor)));
+        self.groups.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
         self.solve(arena);
         true
     }
 
     /// Shows `0 <= low < factor`, with at most a bound on one grid axis taken on trust (and reported).
-    fn digit_bounds(
-        &self,
-        arena: &mut Arena,
-        facts: &Facts,
-        low: TermId,
-        factor: i128,
-    ) -> Option<Vec<(u8, i128)>> {
+    fn digit_bounds(&self, arena: &mut Arena, facts: &Facts, low: TermId, factor: i128) -> Option<Vec<(u8, i128)>> {
         let room = arena.scale(low, -1);
         let room = arena.add_const(room, factor - 1);
         if !facts.proves(arena, low) {
@@ -363,7 +357,8 @@ fn digit_factors(arena: &Arena, p: &Poly, left: &[VarId]) -> Vec<i128> {
         }
     }
     // A variable below: split above it.
-    let below = p.terms.iter().any(|(m, c)| c.abs() == 1 && m.iter().any(|&t| left.iter().any(|v| arena.contains_var(t, *v))));
+    let below =
+        p.terms.iter().any(|(m, c)| c.abs() == 1 && m.iter().any(|&t| left.iter().any(|v| arena.contains_var(t, *v))));
     if below {
         out.extend(p.terms.iter().filter(|(m, c)| !m.is_empty() && c.abs() > 1).map(|(_, c)| c.abs()));
     }

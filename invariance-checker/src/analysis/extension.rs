@@ -285,7 +285,9 @@ impl Quiet<'_> {
     }
 
     fn make(&mut self, ty: &str, value: f64) -> TermId {
-        let Some(f) = crate::ir::Float::parse(ty) else { return self.arena.float("f32", u64::from((value as f32).to_bits())) };
+        let Some(f) = crate::ir::Float::parse(ty) else {
+            return self.arena.float("f32", u64::from((value as f32).to_bits()));
+        };
         let bits = crate::float::encode(value, f, crate::float::Round::Nearest, false);
         self.arena.float(ty, bits)
     }

@@ -48,14 +48,20 @@ pub fn home(
         if let Some(i) = rest.iter().position(|&t| t == ct) {
             rest.remove(i);
             if rest.iter().any(|&t| !is_param(arena, t)) {
-                return Home::Mixed(format!("the row's number is multiplied with something else in {}", show(arena, offset)));
+                return Home::Mixed(format!(
+                    "the row's number is multiplied with something else in {}",
+                    show(arena, offset)
+                ));
             }
             stride = stride.add_scaled(&Poly { terms: vec![(rest, *k)] }, 1).unwrap_or_default();
         } else {
             match only_in_loads(arena, m, c) {
                 Some(base) => placed = Some(base),
                 None => {
-                    return Home::Mixed(format!("the row's number is used in a computed address {}", show(arena, offset)));
+                    return Home::Mixed(format!(
+                        "the row's number is used in a computed address {}",
+                        show(arena, offset)
+                    ));
                 }
             }
         }
@@ -77,7 +83,13 @@ pub fn home(
     }
     match within_row(arena, &u.facts, rest, sc, s, 3) {
         Some(true) => return Home::Row(s, vec![]),
-        Some(false) => return Home::Mixed(format!("reads outside of the row: {} of a row of {}", show(arena, rest), show(arena, s))),
+        Some(false) => {
+            return Home::Mixed(format!(
+                "reads outside of the row: {} of a row of {}",
+                show(arena, rest),
+                show(arena, s)
+            ));
+        }
         None => {}
     }
     layout(arena, u, rest, s, guarded, show)
@@ -151,9 +163,10 @@ fn own_plane(
     let p = arena.poly(rest);
     let first = p.terms.first()?;
     let plane: Vec<TermId> = first.0.iter().copied().filter(|&t| is_param(arena, t)).collect();
-    let whole = p.terms.iter().all(|(m, k)| {
-        *k > 0 && plane.iter().all(|t| m.contains(t)) && m.iter().any(|&t| !is_param(arena, t))
-    });
+    let whole = p
+        .terms
+        .iter()
+        .all(|(m, k)| *k > 0 && plane.iter().all(|t| m.contains(t)) && m.iter().any(|&t| !is_param(arena, t)));
     let size = arena.from_poly(Poly { terms: vec![(plane.clone(), 1)] });
     let room = arena.sub(size, sc);
     let room = arena.add_const(room, -1);
@@ -189,7 +202,9 @@ fn layout(
     guarded: bool,
     show: &dyn Fn(&Arena, TermId) -> String,
 ) -> Home {
-    let bad = |arena: &Arena, why: &str| Home::Mixed(format!("{why}: element {} of a row of {}", show(arena, rest), show(arena, s)));
+    let bad = |arena: &Arena, why: &str| {
+        Home::Mixed(format!("{why}: element {} of a row of {}", show(arena, rest), show(arena, s)))
+    };
     let params: Vec<TermId> = arena.poly(s).terms.iter().flat_map(|(m, _)| m.clone()).collect();
     if params.is_empty() && !counted(arena, u, rest) {
         return bad(arena, "reads beyond the row");
@@ -208,7 +223,33 @@ fn layout(
         return bad(arena, "reads a whole block although the row is shorter");
     }
     let text = format!("{} < {}", show(arena, rest), show(arena, s));
-    Home::Row(s, vec![Condition::Extent { base: u.load.base, text }])
+    let base = u.load.base;
+    // Limited by a mask that names the row's length, the claim is only that rows do not overlap. Limited by a tile or a loop alone, what
+    // lies past the row's own elements is read too.
+    let condition =
+        if masked(arena, u, rest) { Condition::Extent { base, text } } else { Condition::Padded { base, text } };
+    Home::Row(s, vec![condition])
+}
+
+/// `rest < B` for a single argument or loaded number B.
+fn masked(arena: &mut Arena, u: &LoadUse, rest: TermId) -> bool {
+    let mut bounds: Vec<TermId> = Vec::new();
+    for p in u.facts.inequalities() {
+        for (m, k) in &p.terms {
+            if let [t] = m.as_slice()
+                && *k > 0
+                && matches!(arena.node(*t), Node::Arg(_) | Node::Load(_) | Node::Min(..) | Node::Op(..))
+                && !bounds.contains(t)
+            {
+                bounds.push(*t);
+            }
+        }
+    }
+    bounds.into_iter().any(|b| {
+        let room = arena.sub(b, rest);
+        let room = arena.add_const(room, -1);
+        u.facts.proves_hard(arena, room)
+    })
 }
 
 /// Within a row of constant length: an index that only the number of iterations of a loop limits (as many splits as the row has).

@@ -6,7 +6,13 @@ use crate::eval::Effects;
 use crate::term::{Arena, Facts, Load, Node, TermId, VarKind};
 
 /// Why a load of written memory is not shown to read the launch's input; `None` if it is.
-pub fn fault(arena: &mut Arena, effects: &Effects<'_>, site: &Solved<'_>, load: &Load, facts: &Facts) -> Option<String> {
+pub fn fault(
+    arena: &mut Arena,
+    effects: &Effects<'_>,
+    site: &Solved<'_>,
+    load: &Load,
+    facts: &Facts,
+) -> Option<String> {
     let number = load.epoch - 1;
     let Some((order, loops)) = effects.load_order.get(&number) else {
         return Some("a load of written memory whose place in the program is not known".into());
@@ -43,9 +49,8 @@ fn iterations_apart(arena: &mut Arena, site: &Solved<'_>) -> bool {
 /// The load reads the very cell that is stored, or a cell of the same row where rows belong to one program: the coordinates that were
 /// solved for program ids occur in it with the strides they have in the store.
 fn same_owner(arena: &mut Arena, site: &Solved<'_>, load: &Load, _facts: &Facts) -> bool {
-    let pids_known = |arena: &Arena, t: TermId| {
-        arena.free_vars(t).iter().all(|v| !arena.vars[v.0 as usize].kind.is_instance())
-    };
+    let pids_known =
+        |arena: &Arena, t: TermId| arena.free_vars(t).iter().all(|v| !arena.vars[v.0 as usize].kind.is_instance());
     // Program ids that occur in the address must all be determined by coordinates, else two programs share a cell.
     let mut used = Vec::new();
     for t in [site.site.offset, site.site.value, site.site.guard] {

@@ -78,11 +78,8 @@ pub struct Analysis<'m> {
 pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>> {
     let effects = e.effects()?;
     let facts = launch_facts(e, &effects.assumed);
-    let mut problems: Vec<Problem> = effects
-        .unknown
-        .iter()
-        .map(|u| Problem::Opaque { what: u.what.clone(), op: u.op.number })
-        .collect();
+    let mut problems: Vec<Problem> =
+        effects.unknown.iter().map(|u| Problem::Opaque { what: u.what.clone(), op: u.op.number }).collect();
     let mut bases: Vec<TermId> = Vec::new();
     for s in &effects.sites {
         if !bases.contains(&s.base) {
@@ -165,12 +162,15 @@ fn atomic_problems(arena: &mut Arena, sites: &[Site<'_>]) -> Vec<Problem> {
     let mut out = Vec::new();
     let any_atomic = sites.iter().any(|s| s.kind != SiteKind::Store);
     if any_atomic && kinds.len() > 1 {
-        out.push(Problem::Schedule { why: "different atomic operations and stores on one pointer do not commute".into() });
+        out.push(Problem::Schedule {
+            why: "different atomic operations and stores on one pointer do not commute".into(),
+        });
     }
     for s in sites {
         match s.kind {
             SiteKind::Atomic(AtomicOp::FAdd | AtomicOp::Exchange) => {
-                let what = if s.kind == SiteKind::Atomic(AtomicOp::FAdd) { "float atomic adds" } else { "atomic exchanges" };
+                let what =
+                    if s.kind == SiteKind::Atomic(AtomicOp::FAdd) { "float atomic adds" } else { "atomic exchanges" };
                 out.push(Problem::Schedule { why: format!("{what} happen in the order in which programs arrive") });
             }
             SiteKind::Atomic(_) if s.elem.is_some_and(|e| e.is_float()) => {
@@ -264,7 +264,8 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
         for c in arena.conjuncts(l.mask) {
             let Node::Ge0(p) = *arena.node(c) else { continue };
             let p = arena.poly(p);
-            let coords: Vec<_> = p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !super::usage::is_param(arena, t))).collect();
+            let coords: Vec<_> =
+                p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !super::usage::is_param(arena, t))).collect();
             let [(m, k)] = coords.as_slice() else { continue };
             let of_row = solved.coords.list.iter().any(|x| m.as_slice() == [x.term]);
             let named = p.terms.iter().any(|(m, _)| m.iter().any(|&t| super::usage::is_param(arena, t)));
@@ -307,7 +308,8 @@ fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     };
     let arena_parts: Vec<TermId> =
         arena.conjuncts(solved.guard).into_iter().filter(|c| !coordinate_only(arena, *c)).collect();
-    for c in arena.conjuncts(solved.guard).into_iter().chain(solved.cases.iter().copied()) {
+    let of_cases: Vec<TermId> = solved.cases.iter().flat_map(|c| arena.conjuncts(*c)).collect();
+    for c in arena.conjuncts(solved.guard).into_iter().chain(of_cases) {
         let free = !arena.free_vars(c).is_empty();
         let reads = arena.any(c, |n| matches!(n, Node::Load(_) | Node::Opaque(..)));
         if (reads || !free) && instances(arena, c).is_empty() {
@@ -331,7 +333,9 @@ fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
 fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged<'_>, summed: &[VarId]) {
     for (why, op) in &out.usage.opaque {
         let p = match why.as_str() {
-            "atomic result" => Problem::Schedule { why: "the result of an atomic, which depends on the schedule, is used".into() },
+            "atomic result" => {
+                Problem::Schedule { why: "the result of an atomic, which depends on the schedule, is used".into() }
+            }
             _ => Problem::Opaque { what: why.clone(), op: *op },
         };
         out.problems.push(p);
@@ -417,7 +421,9 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
         let used: Vec<VarId> = by_guard
             .iter()
             .copied()
-            .filter(|c| j.usage.loads.iter().any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &name) != Home::Absent))
+            .filter(|c| {
+                j.usage.loads.iter().any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &name) != Home::Absent)
+            })
             .collect();
         return if used.is_empty() { vec![*first] } else { used };
     }
@@ -435,7 +441,8 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
         if any && !by_program {
             continue;
         }
-        let follows = j.usage.loads.iter().any(|u| home(&mut e.arena, u, c.var, j.solved.offset, guarded, &name) != Home::Absent);
+        let follows =
+            j.usage.loads.iter().any(|u| home(&mut e.arena, u, c.var, j.solved.offset, guarded, &name) != Home::Absent);
         if follows || !j.usage.indexed.contains_key(&c.var) {
             skipped.push(c.var);
             return skipped;
@@ -447,7 +454,8 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
 
 fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
     let names: Vec<String> = (0..256).map(|i| arg_name(e, i)).collect();
-    let name = |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
+    let name =
+        |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
     let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
     let mut plain: BTreeSet<TermId> = BTreeSet::new();
     let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
@@ -516,7 +524,8 @@ fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>) {
         let Some(outputs) = c.packed.filter(|_| j.rows.contains(&c.var)) else { continue };
         let column = |arena: &Arena, low: TermId| {
             j.usage.loads.iter().any(|u| {
-                !j.by_row.contains(&u.load.base) && arena.poly(u.load.offset).terms.iter().any(|(m, _)| m.as_slice() == [low])
+                !j.by_row.contains(&u.load.base)
+                    && arena.poly(u.load.offset).terms.iter().any(|(m, _)| m.as_slice() == [low])
             })
         };
         let below = list[i + 1..].iter().filter(|l| l.stride == c.stride && !j.rows.contains(&l.var));
@@ -544,7 +553,12 @@ fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {
 }
 
 /// Arguments that count as batch-dependent.
-fn batch_params(e: &mut Evaluator<'_>, a: &Analysis<'_>, declared: &BTreeSet<TermId>, roles: &Roles) -> BTreeSet<TermId> {
+fn batch_params(
+    e: &mut Evaluator<'_>,
+    a: &Analysis<'_>,
+    declared: &BTreeSet<TermId>,
+    roles: &Roles,
+) -> BTreeSet<TermId> {
     let mut batch = declared.clone();
     if declared.is_empty() && roles.batch.is_empty() {
         for j in &a.sites {
@@ -592,7 +606,11 @@ fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>
                 .iter()
                 .any(|u| u.load.base == p && u.in_tree && e.arena.sort(u.term) == crate::term::Sort::Int);
             if declared || (integer_shapes && !fixed && !j.rows.is_empty()) {
-                let how = if integer_shapes { "points to a number of the whole batch that shapes the tree" } else { "points to data of the whole batch" };
+                let how = if integer_shapes {
+                    "points to a number of the whole batch that shapes the tree"
+                } else {
+                    "points to data of the whole batch"
+                };
                 j.problems.push(Problem::Batch { param: p, how });
             }
         }

@@ -22,7 +22,7 @@ pub struct Solved<'m> {
     pub offset: TermId,
     /// The guard as facts.
     pub facts: Facts,
-    /// Conditions of the single stores that were joined, beside the common guard.
+    /// One condition for each store that was joined, beside the common guard.
     pub cases: Vec<TermId>,
     /// The row's sequence.
     pub owner: Option<Owner>,
@@ -143,7 +143,16 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
         let label = format!("{}{name}", arena.vars[old.var.0 as usize].name);
         let var = arena.var(VarKind::Coord(number), label, crate::term::Range::default());
         let term = arena.var_term(var);
-        parts.push(super::coords::Coord { var, term, stride: old.stride.clone(), factor, definition, packed, solved: None, remainder: name == "d" });
+        parts.push(super::coords::Coord {
+            var,
+            term,
+            stride: old.stride.clone(),
+            factor,
+            definition,
+            packed,
+            solved: None,
+            remainder: name == "d",
+        });
     }
     let high = arena.scale(parts[0].term, k);
     let whole = arena.add(high, parts[1].term);

@@ -48,19 +48,21 @@ pub fn join<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<S
     let mut facts = base.clone();
     let all = arena.and(common.iter().copied());
     facts.assume(arena, all);
-    // An element that no case stores is not claimed about, so the first case is the last resort.
-    let mut value = solved[0].value;
     let mut cases: Vec<TermId> = Vec::new();
-    for (i, (s, p)) in solved.iter().zip(&parts).enumerate() {
-        let own: Vec<TermId> = p.iter().copied().filter(|c| !common.contains(c)).collect();
-        cases.extend(own.iter().copied());
-        if i == 0 {
+    for p in &parts {
+        cases.push(arena.and(p.iter().copied().filter(|c| !common.contains(c))));
+    }
+    // An element that no case stores is not claimed about: where all cases store one value, it is the value.
+    let mut value =
+        if solved.iter().all(|s| s.value == solved[0].value) { solved[0].value } else { arena.float("unwritten", 0) };
+    for (s, case) in solved.iter().zip(&cases) {
+        if s.value == value {
             continue;
         }
-        let case = arena.and(own);
-        let case = arena.simplify(case, &facts);
-        value = match arena.sort(s.value) == arena.sort(value) {
+        let case = arena.simplify(*case, &facts);
+        value = match arena.sort(s.value) == arena.sort(value) || arena.as_bool(case) == Some(true) {
             true => arena.ite(case, s.value, value),
+            // The sorts of "unwritten" and of an integer differ; the term is never computed with.
             false => arena.op("case", vec![case, s.value, value], crate::term::Sort::Data),
         };
     }

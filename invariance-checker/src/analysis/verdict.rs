@@ -57,6 +57,14 @@ pub enum Condition {
         /// The inequality, as shown.
         text: String,
     },
+    /// What is read goes past the row's own elements up to a tile, or a row's length is a constant of the kernel that nothing compares
+    /// with its stride.
+    Padded {
+        /// What is read.
+        base: TermId,
+        /// The inequality, as shown.
+        text: String,
+    },
     /// Layout: a grid axis has at most so many programs.
     Grid {
         /// The axis.
@@ -85,6 +93,7 @@ impl Condition {
             Condition::Covers { text } => format!("covers({text})"),
             Condition::Packed { outputs } => format!("row-is({outputs})"),
             Condition::Extent { base, .. } => format!("extent({})", show(*base)),
+            Condition::Padded { base, .. } => format!("padded({})", show(*base)),
             Condition::Grid { axis, .. } => format!("grid({axis})"),
         }
     }
@@ -93,19 +102,29 @@ impl Condition {
     pub fn text(&self, show: &dyn Fn(TermId) -> String) -> String {
         match self {
             Condition::PrefixSum { base } => {
-                format!("{} holds prefix sums: it does not decrease, and a row's sequence s has cu[s] <= row < cu[s+1]", show(*base))
+                format!(
+                    "{} holds prefix sums: it does not decrease, and a row's sequence s has cu[s] <= row < cu[s+1]",
+                    show(*base)
+                )
             }
             Condition::NotBefore { base } => {
                 format!("the sequence that the kernel finds for a row in {} begins at or before the row", show(*base))
             }
             Condition::Distinct { base } => format!("no two rows of a launch have the same number in {}", show(*base)),
-            Condition::Quiet { base } => format!("nothing writes {} while the kernel runs (volatile load)", show(*base)),
-            Condition::AtIndex { coordinate } => format!("the row keeps its absolute index {coordinate} in both launches"),
+            Condition::Quiet { base } => {
+                format!("nothing writes {} while the kernel runs (volatile load)", show(*base))
+            }
+            Condition::AtIndex { coordinate } => {
+                format!("the row keeps its absolute index {coordinate} in both launches")
+            }
             Condition::Finite { what } => format!("{what} is finite"),
             Condition::NotMinusZero { what } => format!("{what} is never -0 when a masked tile adds +0"),
-            Condition::Packed { outputs } => format!("a row is {outputs} consecutive outputs (the kernel computes them together)"),
+            Condition::Packed { outputs } => {
+                format!("a row is {outputs} consecutive outputs (the kernel computes them together)")
+            }
             Condition::Covers { text } => format!("the loop's bound reaches the end of every row: {text}"),
             Condition::Extent { text, .. } => format!("rows do not overlap: {text}"),
+            Condition::Padded { text, .. } => format!("the stride of a row leaves room for all that is read: {text}"),
             Condition::Grid { axis, max } => format!("grid axis {axis} has at most {max} programs"),
         }
     }

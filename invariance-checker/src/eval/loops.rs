@@ -51,7 +51,8 @@ impl<'m> Evaluator<'m> {
         let Some(p) = self.for_parts(id) else {
             return self.arena.opaque("trip count of a while loop", id.0, vec![], Sort::Int);
         };
-        let (lo, hi, step) = (self.eval(parent, p.lo, &[]), self.eval(parent, p.hi, &[]), self.eval(parent, p.step, &[]));
+        let (lo, hi, step) =
+            (self.eval(parent, p.lo, &[]), self.eval(parent, p.hi, &[]), self.eval(parent, p.step, &[]));
         if p.unsigned && [lo, hi].iter().any(|&t| self.arena.range(t).lo.is_none_or(|x| x < 0)) {
             return self.arena.opaque("unsigned loop bound", id.0, vec![lo, hi, step], Sort::Int);
         }

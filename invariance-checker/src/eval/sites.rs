@@ -326,9 +326,7 @@ fn has_effects(e: &Evaluator<'_>, block: &Block, depth: u32) -> bool {
         OpKind::Unknown { .. } => true,
         OpKind::InlineAsm { pure, .. } | OpKind::Extern { pure, .. } => !pure,
         OpKind::Call { callee, .. } => match e.tables.function_index(callee) {
-            Some(f) if depth < 20 => {
-                e.tables.functions[f].function.blocks.iter().any(|b| has_effects(e, b, depth + 1))
-            }
+            Some(f) if depth < 20 => e.tables.functions[f].function.blocks.iter().any(|b| has_effects(e, b, depth + 1)),
             _ => true,
         },
         kind => kind.blocks().iter().any(|b| has_effects(e, b, depth)),

@@ -1,9 +1,7 @@
 //! Tensor operations: shape operations change indices, reductions and dots bind them.
 
 use super::{Ctx, Evaluator, OpRef, scalar_sort, sort_of};
-use crate::ir::{
-    BinaryOp, Block, Elem, Elements, Float, Op, OpKind, ScaledElem, Scalar, Terminator, Type, Value,
-};
+use crate::ir::{BinaryOp, Block, Elem, Elements, Float, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value};
 use crate::term::{Chain, Node, Reduce, Sort, TermId};
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -41,9 +41,11 @@ fn result(file: &str, r: &Report) -> Option<Value> {
     for c in r.conditions.iter().filter(|c| !c.layout && !c.allowed) {
         text.push_str(&format!("; {}: {}", c.name, c.text));
     }
-    let line = r.reasons.iter().map(|x| x.line).find(|l| *l > 0).or_else(|| r.outputs.first().map(|o| o.line)).unwrap_or(1);
+    let line =
+        r.reasons.iter().map(|x| x.line).find(|l| *l > 0).or_else(|| r.outputs.first().map(|o| o.line)).unwrap_or(1);
     let mut locations = vec![location(file, line)];
-    let source = r.reasons.iter().find_map(|x| x.source.clone()).or_else(|| r.outputs.iter().find_map(|o| o.source.clone()));
+    let source =
+        r.reasons.iter().find_map(|x| x.source.clone()).or_else(|| r.outputs.iter().find_map(|o| o.source.clone()));
     if let Some((path, line)) = source.as_deref().and_then(split_place) {
         locations.insert(0, location(path, line));
     }

@@ -30,10 +30,17 @@ pub fn page(r: &Report) -> String {
         let (guide, body): (String, String) = (l.chars().take(depth).collect(), l.chars().skip(depth).collect());
         let y = 10 + (i + 1) * LINE;
         let x = 10 + depth * CHAR;
-        let _ = writeln!(out, "<text x=\"10\" y=\"{y}\" fill=\"#999\" xml:space=\"preserve\">{}</text>", escape(&guide));
+        let _ =
+            writeln!(out, "<text x=\"10\" y=\"{y}\" fill=\"#999\" xml:space=\"preserve\">{}</text>", escape(&guide));
         let w = body.chars().count() * CHAR + 6;
         let fill = if body.contains('[') { "#e7f2e7" } else { "#eaf0fb" };
-        let _ = writeln!(out, "<rect x=\"{}\" y=\"{}\" width=\"{w}\" height=\"{}\" rx=\"3\" fill=\"{fill}\"/>", x - 3, y - 13, LINE - 2);
+        let _ = writeln!(
+            out,
+            "<rect x=\"{}\" y=\"{}\" width=\"{w}\" height=\"{}\" rx=\"3\" fill=\"{fill}\"/>",
+            x - 3,
+            y - 13,
+            LINE - 2
+        );
         let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" xml:space=\"preserve\">{}</text>", escape(&body));
     }
     out.push_str("</svg>\n");

@@ -4,9 +4,8 @@ use super::{Arena, Load, Node, Sort, Sym, TermId};
 
 /// Operations whose operands may change places. IEEE addition and multiplication are commutative (a NaN result is canonical on the
 /// machines considered), and so are the minima and maxima that Triton has.
-const COMMUTATIVE: [&str; 11] = [
-    "addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi", "ori", "xori", "mulhiui", "mulw",
-];
+const COMMUTATIVE: [&str; 11] =
+    ["addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf", "andi", "ori", "xori", "mulhiui", "mulw"];
 
 impl Arena {
     /// An uninterpreted operation. The name's first word (up to a space) is the operation, the rest types and attributes.

@@ -324,10 +324,7 @@ impl Arena {
             }
             Node::Ite(_, a, b) if self.sort(t) == Sort::Int => {
                 let (a, b) = (self.range(a), self.range(b));
-                Range {
-                    lo: a.lo.zip(b.lo).map(|(x, y)| x.min(y)),
-                    hi: a.hi.zip(b.hi).map(|(x, y)| x.max(y)),
-                }
+                Range { lo: a.lo.zip(b.lo).map(|(x, y)| x.min(y)), hi: a.hi.zip(b.hi).map(|(x, y)| x.max(y)) }
             }
             _ => Range::default(),
         }

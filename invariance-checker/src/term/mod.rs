@@ -366,10 +366,8 @@ impl Arena {
             Node::Fold(f) => bound.push(f.binder),
             _ => {}
         }
-        match node {
-            // Only what is under the binder loses it; `at`, `acc`, `trip` and `init` cannot contain it anyway.
-            _ => children(node, |c| out.extend_from_slice(self.free_vars(c))),
-        }
+        // `acc`, `trip`, `at` and `init` do not contain the binder, so it may be taken from the whole node.
+        children(node, |c| out.extend_from_slice(self.free_vars(c)));
         out.sort_unstable();
         out.dedup();
         out.retain(|v| !bound.contains(v));

@@ -104,7 +104,13 @@ impl Arena {
             Node::Undef(_) => out.push_str("undefined"),
             Node::Reduce(r) => {
                 let name = if r.at.is_some() { "scan" } else { "reduce" };
-                let _ = write!(out, "{name}<{}>({} < {}: ", self.text(r.combiner), self.vars[r.binder.0 as usize].name, r.len);
+                let _ = write!(
+                    out,
+                    "{name}<{}>({} < {}: ",
+                    self.text(r.combiner),
+                    self.vars[r.binder.0 as usize].name,
+                    r.len
+                );
                 self.list(&r.bodies, arg, d, ", ", out);
                 out.push(')');
             }

@@ -39,8 +39,12 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
             out.push((attack, p.clone()));
         }
     };
-    let all: Vec<(Option<&Judged<'_>>, &Problem)> =
-        a.problems.iter().map(|p| (None, p)).chain(a.sites.iter().flat_map(|j| j.problems.iter().map(move |p| (Some(j), p)))).collect();
+    let all: Vec<(Option<&Judged<'_>>, &Problem)> = a
+        .problems
+        .iter()
+        .map(|p| (None, p))
+        .chain(a.sites.iter().flat_map(|j| j.problems.iter().map(move |p| (Some(j), p))))
+        .collect();
     for (j, p) in all {
         match p {
             Problem::Batch { param, .. } => match *e.arena.node(*param) {
@@ -96,7 +100,8 @@ fn row_strides(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> Vec<TermI
             if !m.iter().any(|&t| j.rows.iter().any(|c| e.arena.contains_var(t, *c))) {
                 continue;
             }
-            let params: Vec<TermId> = m.iter().copied().filter(|&t| crate::analysis::usage::is_param(&e.arena, t)).collect();
+            let params: Vec<TermId> =
+                m.iter().copied().filter(|&t| crate::analysis::usage::is_param(&e.arena, t)).collect();
             let s = e.arena.from_poly(Poly { terms: vec![(params, k.abs())] });
             if !out.contains(&s) {
                 out.push(s);
@@ -164,7 +169,8 @@ impl Attack {
             }
             Attack::Others(i, stride) => {
                 let env = Env { vars: HashMap::new(), trial: first };
-                let Some(s) = number(&e.arena, *stride, &env).and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0) else {
+                let Some(s) = number(&e.arena, *stride, &env).and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0)
+                else {
                     return false;
                 };
                 let r = self.row().unwrap_or(0) as u64;
@@ -199,7 +205,8 @@ impl Attack {
             }
             Attack::Order => {
                 opt_a.order = ProgramOrder::Ascending;
-                opt_b.order = if seed % 2 == 0 { ProgramOrder::Descending } else { ProgramOrder::Shuffled(seed) };
+                opt_b.order =
+                    if seed.is_multiple_of(2) { ProgramOrder::Descending } else { ProgramOrder::Shuffled(seed) };
                 true
             }
             Attack::Undefined => {
@@ -237,9 +244,7 @@ impl Attack {
     /// True if equal addresses are equal elements in both launches, and every element may be compared.
     pub fn by_address(&self, e: &Evaluator<'_>, a: &Analysis<'_>) -> bool {
         match self {
-            Attack::Param(i) => {
-                !a.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::Arg(*i)))
-            }
+            Attack::Param(i) => !a.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::Arg(*i))),
             Attack::Grid(axis) => {
                 !a.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::NumPrograms(*axis as u8)))
             }
@@ -252,11 +257,18 @@ impl Attack {
     pub fn describe(&self, plan: &Plan, first: &Trial, second: &Trial) -> String {
         let name = |i: &u32| plan.names[*i as usize].clone();
         match self {
-            Attack::Param(i) => format!("{} is {} in one launch and {} in the other", name(i), first.ints[i], second.ints[i]),
-            Attack::Grid(axis) => {
-                format!("grid axis {axis} has {} programs in one launch and {} in the other", first.grid[*axis], second.grid[*axis])
+            Attack::Param(i) => {
+                format!("{} is {} in one launch and {} in the other", name(i), first.ints[i], second.ints[i])
             }
-            Attack::Others(i, _) => format!("the other rows of {} hold other data; the compared row holds the same", name(i)),
+            Attack::Grid(axis) => {
+                format!(
+                    "grid axis {axis} has {} programs in one launch and {} in the other",
+                    first.grid[*axis], second.grid[*axis]
+                )
+            }
+            Attack::Others(i, _) => {
+                format!("the other rows of {} hold other data; the compared row holds the same", name(i))
+            }
             Attack::Move { .. } => "all rows hold the same data; the row is compared with the next one".into(),
             Attack::Order => "the programs run in another order".into(),
             Attack::Undefined => "undefined lanes hold other bits".into(),
@@ -268,7 +280,9 @@ impl Attack {
 /// True if the argument is a stride or a shift of what is read, so that it moves the data itself.
 fn strides_depend(e: &mut Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
     let Some(t) = arg_term(e, i) else { return true };
-    a.sites.iter().any(|j| j.usage.params.get(&t).is_some_and(|r| r.contains(&Role::Address) || r.contains(&Role::Shift)))
+    a.sites
+        .iter()
+        .any(|j| j.usage.params.get(&t).is_some_and(|r| r.contains(&Role::Address) || r.contains(&Role::Shift)))
 }
 
 fn arg_term(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {

@@ -101,7 +101,9 @@ impl Plan {
             names.push(crate::analysis::judge::arg_name(e, i));
             let role = a.args.get(i as usize).map_or("", |r| r.role);
             let kind = match f.ty(p.value) {
-                Type::Elem(Elem::Ptr { pointee, .. }) if pointee.is_int() && outputs.contains(&i) => Kind::Zero(*pointee),
+                Type::Elem(Elem::Ptr { pointee, .. }) if pointee.is_int() && outputs.contains(&i) => {
+                    Kind::Zero(*pointee)
+                }
                 Type::Elem(Elem::Ptr { pointee, .. }) if pointee.is_int() => int_content(e, a, i, *pointee),
                 Type::Elem(Elem::Ptr { pointee, .. }) => Kind::Data(*pointee),
                 Type::Elem(Elem::Scalar(s)) if s.is_float() => Kind::Float,
@@ -128,7 +130,8 @@ impl Plan {
                 grid_max[*axis as usize] = u32::try_from(*max).unwrap_or(u32::MAX);
             }
         }
-        let tight = !a.sites.is_empty() && a.sites.iter().all(|j| crate::analysis::judge::inner_guarded(&e.arena, &j.solved));
+        let tight =
+            !a.sites.is_empty() && a.sites.iter().all(|j| crate::analysis::judge::inner_guarded(&e.arena, &j.solved));
         Some(Plan { kinds, names, outputs, axes, grid_max, tight, floats })
     }
 
@@ -189,9 +192,7 @@ impl Plan {
     /// NaNs of different payload are one value.
     pub fn both_nan(&self, pointer: u32, a: u64, b: u64) -> bool {
         match self.floats.get(&pointer) {
-            Some(Scalar::Float(f)) => {
-                crate::float::decode(a, *f).is_nan() && crate::float::decode(b, *f).is_nan()
-            }
+            Some(Scalar::Float(f)) => crate::float::decode(a, *f).is_nan() && crate::float::decode(b, *f).is_nan(),
             _ => false,
         }
     }
