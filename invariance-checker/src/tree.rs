@@ -138,9 +138,11 @@ impl<'a> Trees<'a> {
         let mut args = self.all(args);
         if commutes {
             // The vocabulary does not reorder named operations; these commute exactly.
-            args.sort_by_cached_key(
-                |t| if t.is_closed() { t.digest().bytes().to_vec() } else { t.text().into_bytes() },
-            );
+            args.sort_by_cached_key(|t| {
+                // Variables under construction have numbers that mean nothing.
+                let text = if t.is_closed() { t.digest().to_string() } else { t.text() };
+                if t.is_closed() { text } else { text.chars().filter(|c| !c.is_ascii_digit()).collect() }
+            });
         }
         Tree::op(op, args)
     }
