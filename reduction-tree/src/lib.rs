@@ -22,8 +22,6 @@
 //!   data.
 //! * [`tree`]: the same operators as expressions, with a canonical text, a digest, a drawing and a generic evaluator.
 //!   Tests hold the two definitions together, bit for bit.
-//! * [`plan`]: one tree for each operator of a model; its digest names everything that decides the bits but weights and
-//!   input.
 //!
 //! # What a tree says
 //!
@@ -70,7 +68,6 @@ pub mod evaluate;
 pub mod fp8;
 pub mod noise;
 pub mod operator;
-pub mod plan;
 pub mod rope;
 pub mod scalar;
 pub mod tensor_core;

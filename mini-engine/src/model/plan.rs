@@ -1,9 +1,9 @@
 //! The plan: one reduction tree for each operator of a model, computed from weight shapes alone, and its digest.
 
 use reduction_tree::arithmetic::Arithmetic;
-use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RmsNormTree, RopePairing, Store};
+use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, LogSumExpTree, RmsNormTree, RopePairing, Store};
 use reduction_tree::tree::Digest;
-use reduction_tree::tree::build::{QkvTree, embed};
+use reduction_tree::tree::build::{QkvTree, argmax, embed};
 
 use super::config::Config;
 use super::rope::RopeTables;
@@ -116,6 +116,8 @@ impl Plan {
         }
         operators.push(outside("final norm", self.final_norm.tree().digest()));
         operators.push(outside("head", self.head.tree(self.arithmetic).digest()));
+        operators.push(outside("argmax", argmax(self.head.n).digest()));
+        operators.push(outside("log-sum-exp", LogSumExpTree { n: self.head.n }.tree().digest()));
         operators
     }
 
