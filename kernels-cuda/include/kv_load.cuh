@@ -9,36 +9,41 @@ namespace sametree {
 template <int HALVES>
 constexpr uint32_t KV_TILE_BYTES = HALVES * KV_TILE * 128;
 
-// Warps that load: two for K and two for V. A bulk copy takes a warp tens of cycles to issue and a page of 16 tokens is
-// two or four of them, so one warp could not keep up with the tensor cores.
+// Warps that load. A bulk copy takes a warp tens of cycles to issue and a page of 16 tokens is four or eight of them, so one
+// warp could not keep up with the tensor cores.
 constexpr int KV_LOADERS = 4;
+// Arrivals that complete a loaded tile: the lanes of the warp that announces its bytes.
+constexpr uint32_t KV_LOADED_ARRIVALS = 32;
 
-// One loading warp's half of the copies of tokens [first, first + 128) of K (value = 0) or V that lie in [low, high). The
-// first warp of the two also zeroes the other rows, so that stale memory is never multiplied, and announces all bytes to
-// `barrier`; copies of the second that land before that only make the count negative for a moment.
+// Zeroes the rows of a tile outside [begin, end), so that stale memory is never multiplied.
 template <int HALVES>
-__device__ __forceinline__ void load_kv_tile(uint32_t shared, const KvLayer &kv, const unsigned *table, unsigned head,
-                                             unsigned value, unsigned part, unsigned first, unsigned low, unsigned high,
-                                             uint32_t barrier, int lane) {
+__device__ __forceinline__ void zero_rows(uint32_t shared, unsigned before, unsigned after, int lane) {
+  for (unsigned i = lane; i < (before + after) * HALVES * 8; i += 32) {
+    const unsigned unit = i & 7, half = (i >> 3) % HALVES, index = (i >> 3) / HALVES;
+    const unsigned row = index < before ? index : KV_TILE - after + (index - before);
+    asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(shared + half * KV_TILE * 128 + row * 128 + unit * 16), "r"(0) : "memory");
+  }
+  proxy_fence();
+}
+
+// One of two loading warps' half of the copies of tokens [first, first + 128) of K (value = 0) or V that lie in [low, high):
+// K can be loaded while V of the tile before is still read. Part 0 also zeroes the other rows and announces the bytes to
+// `barrier`; copies of part 1 that land before that only make the count negative for a moment.
+template <int HALVES>
+__device__ __forceinline__ void load_kv_value(uint32_t shared, const KvLayer &kv, const unsigned *table, unsigned head,
+                                              unsigned value, unsigned part, unsigned first, unsigned low, unsigned high,
+                                              uint32_t barrier, int lane) {
   const unsigned begin = max(first, low), end = min(first + KV_TILE, high);
-  const unsigned before = begin - first, after = first + KV_TILE - end;
   if (part == 0) {
-    if (before + after > 0) {
-      for (unsigned i = lane; i < (before + after) * HALVES * 8; i += 32) {
-        const unsigned unit = i & 7, half = (i >> 3) % HALVES, index = (i >> 3) / HALVES;
-        const unsigned row = index < before ? index : end - first + (index - before);
-        asm volatile("st.shared.v4.b32 [%0], {%1,%1,%1,%1};" ::"r"(shared + half * KV_TILE * 128 + row * 128 + unit * 16), "r"(0) : "memory");
-      }
-      proxy_fence();
-      __syncwarp();
-    }
-    if (lane == 0) barrier_expect(barrier, (end - begin) * 128 * HALVES);
-    __syncwarp();
+    if (end - begin < KV_TILE) zero_rows<HALVES>(shared, begin - first, first + KV_TILE - end, lane);
+    // Every lane arrives, since every lane may have zeroed rows; the first announces the bytes.
+    if (lane == 0)
+      barrier_expect(barrier, (end - begin) * 128 * HALVES);
+    else
+      barrier_arrive(barrier);
   }
   const unsigned page_first = begin / kv.page_tokens, runs = (end - 1) / kv.page_tokens - page_first + 1;
-  // Each warp takes neighbouring pages whole, since the halves of a page are neighbours in memory.
-  const unsigned middle = (runs + 1) / 2 * HALVES;
-  for (unsigned i = (part ? middle : 0) + lane; i < (part ? runs * HALVES : middle); i += 32) {
+  for (unsigned i = lane * 2 + part; i < runs * HALVES; i += 64) {
     const unsigned page = page_first + i / HALVES, half = i % HALVES;
     const unsigned run_begin = max(begin, page * kv.page_tokens), run_end = min(end, (page + 1) * kv.page_tokens);
     bulk_copy(shared + half * KV_TILE * 128 + (run_begin - first) * 128,

@@ -308,8 +308,9 @@ struct Stream {
         if (round == 0) wait_for_predecessor();
         fetch_addends(addend, tile);
         if constexpr (CLUSTER > 1) {
-          __syncwarp();
-          if (lane < CLUSTER) barrier_arrive_remote(map_to_rank(exchange_barrier + 8 * buffer, lane));
+          // Every thread publishes its own stores.
+#pragma unroll
+          for (int r = 0; r < CLUSTER; r++) barrier_arrive_remote(map_to_rank(exchange_barrier + 8 * buffer, r));
           barrier_wait_cluster(exchange_barrier + 8 * buffer, (round >> 1) & 1);
         } else {
           asm volatile("bar.sync 1, %0;" ::"n"(SHAPE::CONSUMERS * 32) : "memory");
@@ -378,8 +379,8 @@ __device__ __forceinline__ void linear_stream(const CUtensorMap &weight_map, con
       barrier_init(stream.full + 8 * i, 1);
       barrier_init(stream.empty + 8 * i, SHAPE::CONSUMERS);
     }
-    barrier_init(exchange, CLUSTER * SHAPE::CONSUMERS);
-    barrier_init(exchange + 8, CLUSTER * SHAPE::CONSUMERS);
+    barrier_init(exchange, CLUSTER * SHAPE::CONSUMERS * 32);
+    barrier_init(exchange + 8, CLUSTER * SHAPE::CONSUMERS * 32);
     barrier_init_fence();
   }
   __syncthreads();
@@ -391,6 +392,12 @@ __device__ __forceinline__ void linear_stream(const CUtensorMap &weight_map, con
     if constexpr (CLUSTER > 1) cluster_wait();
   } else {
     stream.consume(warp, lane);
+  }
+  // A block stays until its neighbour's stores into its shared memory are done. The exchange barrier implies it; this says it
+  // in a form that compute-sanitizer can check.
+  if constexpr (CLUSTER > 1) {
+    cluster_arrive();
+    cluster_wait();
   }
 }
 

@@ -94,8 +94,7 @@ struct Consumer {
     const uint32_t k_tile = ring + slot * 2 * KV_TILE_BYTES<HALVES>, v_tile = k_tile + KV_TILE_BYTES<HALVES>;
     float s[2][4];
     scores(s, k_tile);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(empty_k + 8 * slot);
+    barrier_arrive(empty_k + 8 * slot);
     float high[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -157,8 +156,7 @@ struct Consumer {
         mma_k16(acc[m], a, b0, b1);
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(empty_v + 8 * slot);
+    barrier_arrive(empty_v + 8 * slot);
     if (++slot == SHAPE::STAGES) slot = 0, parity ^= 1;
   }
 
@@ -309,7 +307,7 @@ __device__ __forceinline__ void produce(const AttentionParams &p, uint32_t ring,
     const unsigned begin = max(span.low, split_begin) / KV_TILE * KV_TILE, end = min(span.high, split_begin + p.kv_split);
     for (unsigned first = begin; first < end; first += KV_TILE) {
       barrier_wait(empty + 8 * slot, parity);
-      load_kv_tile<HALVES>(ring + (slot * 2 + value) * KV_TILE_BYTES<HALVES>, p.kv, p.tables + block.table_offset, item.head, value, part,
+      load_kv_value<HALVES>(ring + (slot * 2 + value) * KV_TILE_BYTES<HALVES>, p.kv, p.tables + block.table_offset, item.head, value, part,
                            first, span.low, span.high, full + 8 * slot, lane);
       if (++slot == SHAPE::STAGES) slot = 0, parity ^= 1;
     }
@@ -328,10 +326,10 @@ __device__ __forceinline__ void attention_decode(const AttentionParams &p) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   if (threadIdx.x == 0) {
     for (int i = 0; i < SHAPE::STAGES; i++) {
-      barrier_init(full_k + 8 * i, 1);
-      barrier_init(full_v + 8 * i, 1);
-      barrier_init(empty_k + 8 * i, WARPS);
-      barrier_init(empty_v + 8 * i, WARPS);
+      barrier_init(full_k + 8 * i, KV_LOADED_ARRIVALS);
+      barrier_init(full_v + 8 * i, KV_LOADED_ARRIVALS);
+      barrier_init(empty_k + 8 * i, WARPS * 32);
+      barrier_init(empty_v + 8 * i, WARPS * 32);
     }
     barrier_init_fence();
   }

@@ -81,8 +81,8 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
   const unsigned head = blockIdx.x % p.kv.kv_heads, index = p.block_count - 1 - blockIdx.x / p.kv.kv_heads;
   if (threadIdx.x == 0) {
     for (int i = 0; i < SHAPE::STAGES; i++) {
-      barrier_init(full_k + 8 * i, 1);
-      barrier_init(full_v + 8 * i, 1);
+      barrier_init(full_k + 8 * i, KV_LOADED_ARRIVALS);
+      barrier_init(full_v + 8 * i, KV_LOADED_ARRIVALS);
       barrier_init(empty_k + 8 * i, 2);
       barrier_init(empty_v + 8 * i, 2);
     }
@@ -102,7 +102,7 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
     uint32_t parity = 1;
     for (unsigned i = 0; i < tiles; i++) {
       barrier_wait(empty + 8 * slot, parity);
-      load_kv_tile<HALVES>(ring + (slot * 2 + value) * KV_TILE_BYTES<HALVES>, p.kv, p.tables + block.table_offset, head, value, part,
+      load_kv_value<HALVES>(ring + (slot * 2 + value) * KV_TILE_BYTES<HALVES>, p.kv, p.tables + block.table_offset, head, value, part,
                            (tile_first + i) * KV_TILE, span.low, span.high, full + 8 * slot, lane);
       if (++slot == SHAPE::STAGES) slot = 0, parity ^= 1;
     }
