@@ -4,6 +4,7 @@
 //! lane that means to test a GPU cannot pass without one.
 #![cfg(feature = "cuda")]
 
+#[allow(dead_code, reason = "the bodies that only the CPU tests use")]
 mod common;
 
 use std::collections::BTreeMap;
