@@ -61,11 +61,20 @@ impl Coords {
         let p = arena.poly(offset);
         let mut groups: Vec<Group> = Vec::new();
         let mut rest = Poly::default();
+        let strides = tensor_strides(arena, &p);
         for (m, c) in &p.terms {
-            let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+            let (mut inst, mut stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
             if inst.is_empty() {
                 rest.terms.push((m.clone(), *c));
                 continue;
+            }
+            if counts_iterations(arena, &inst) && !strides.contains(&stride) {
+                // How far an iteration moves the address is not the layout of a tensor: an element's number is the whole
+                // product, and what depends on the iteration alone depends on the step.
+                let kept = strides.iter().filter(|s| includes(&stride, s)).max_by_key(|s| s.len()).cloned();
+                let kept = kept.unwrap_or_default();
+                inst = without(m, &kept);
+                stride = kept;
             }
             let at = groups.iter().position(|g| g.stride == stride).unwrap_or_else(|| {
                 groups.push(Group { stride, factor: 1, expr: Poly::default(), packed: None });
@@ -328,6 +337,40 @@ fn occurs(arena: &Arena, inside: TermId, atom: TermId) -> bool {
     let mut found = false;
     arena.walk(inside, |t, _| found |= t == atom);
     found
+}
+
+/// Products of arguments that multiply something else than a number of iterations: the strides of a tensor.
+fn tensor_strides(arena: &Arena, p: &Poly) -> Vec<Mono> {
+    let mut out: Vec<Mono> = Vec::new();
+    for (m, _) in &p.terms {
+        let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+        if !inst.is_empty() && !counts_iterations(arena, &inst) && !out.contains(&stride) {
+            out.push(stride);
+        }
+    }
+    out
+}
+
+/// True for a product with the number of an iteration.
+fn counts_iterations(arena: &Arena, inst: &Mono) -> bool {
+    inst.iter()
+        .any(|t| matches!(arena.node(*t), Node::Var(v) if matches!(arena.vars[v.0 as usize].kind, VarKind::Iter(_))))
+}
+
+/// True if every factor of `part` is one of `whole`, as often.
+fn includes(whole: &Mono, part: &Mono) -> bool {
+    without(whole, part).len() + part.len() == whole.len()
+}
+
+/// `whole` without the factors of `part`.
+fn without(whole: &Mono, part: &Mono) -> Mono {
+    let mut out = whole.clone();
+    for t in part {
+        if let Some(i) = out.iter().position(|u| u == t) {
+            out.remove(i);
+        }
+    }
+    out
 }
 
 /// Divides out the common factor; what it does not divide of the constant goes to `rest`.
