@@ -277,6 +277,19 @@ fn trial(module: &Module, kernel: &Function, spec: &Spec, how: Search, seed: u64
     Some(None)
 }
 
+/// Which elements of each output a launch stores: two kernels with one footprint lay their rows out alike. `None` on a trap.
+pub fn footprint(module: &Module, spec: &Spec) -> Option<Vec<Vec<usize>>> {
+    let kernel = module.kernel().expect("a kernel");
+    let setup = Setup { kernel, spec, own: 1, shared: 2, batch: 6, row: 3, side: 0, special: false, stored_only: true };
+    let (memory, outputs) = setup.launch(module, &mut Rng::new(0))?;
+    let stored = |o: Output| {
+        let unset = sentinel(memory.elem(o.buffer));
+        let bits = memory.bits(o.buffer);
+        (0..bits.len()).filter(|i| bits[*i] != unset).collect()
+    };
+    Some(outputs.into_iter().map(stored).collect())
+}
+
 /// One launch of a pair.
 struct Setup<'a> {
     kernel: &'a Function,
@@ -299,8 +312,8 @@ struct Output {
 }
 
 impl Setup<'_> {
-    /// Bits of the row in each output; `None` on a trap.
-    fn run(&self, module: &Module, rng: &mut Rng) -> Option<Vec<(String, Vec<u64>, u64)>> {
+    /// Memory after the launch, and where the row's outputs lie; `None` on a trap.
+    fn launch(&self, module: &Module, rng: &mut Rng) -> Option<(Memory, Vec<Output>)> {
         let mut memory = Memory::new();
         let mut outputs = Vec::new();
         let pages = self.pages(rng);
@@ -325,10 +338,15 @@ impl Setup<'_> {
         let undefined = if self.side == 0 { 0 } else { 0x3fc0_3fc0 };
         let options = Options { order, undefined, max_steps: 20_000_000, ..Options::default() };
         match run(module, &Launch { grid, args }, &mut memory, &options) {
-            Ok(()) => {}
+            Ok(()) => Some((memory, outputs)),
             Err(trap) if trap.kind == TrapKind::BadLaunch => panic!("{trap}"),
-            Err(_) => return None,
+            Err(_) => None,
         }
+    }
+
+    /// Bits of the row in each output; `None` on a trap.
+    fn run(&self, module: &Module, rng: &mut Rng) -> Option<Vec<(String, Vec<u64>, u64)>> {
+        let (memory, outputs) = self.launch(module, rng)?;
         let read = |o: Output| {
             let bits = memory.bits(o.buffer);
             (o.param, o.at.iter().map(|i| bits[*i]).collect(), sentinel(memory.elem(o.buffer)))
