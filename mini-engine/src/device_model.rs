@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kernels_rs::backend::{Backend, SampleParams, StepRows};
 
-use crate::engine::{EngineConfig, Outcome, RowModel, StepOutcome, Want};
+use crate::engine::{EngineConfig, Outcome, RowModel, StepOutcome, Want, logits_digest};
 use crate::model::{Error, KvPool, Model, Result, Workspace};
 
 /// Weights, which may be shared, and the memory of one engine.
@@ -56,9 +56,11 @@ impl<B: Backend> RowModel for DeviceModel<B> {
     }
 
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome> {
-        // The backend samples the first rows of the logits, so those that are sampled come first.
+        // The backend samples the first rows of the logits, so those that are sampled come first; among these, those that the
+        // host wants to see, so that no other row is downloaded with them unless rows are wanted that are not sampled.
+        let on_host = |want: usize| wants[want].logits || wants[want].digest;
         let mut order: Vec<usize> = (0..wants.len()).collect();
-        order.sort_by_key(|&want| wants[want].sample.is_none());
+        order.sort_by_key(|&want| (wants[want].sample.is_none(), !on_host(want)));
         let logits_rows: Vec<u32> = order.iter().map(|&want| wants[want].row as u32).collect();
         let poisoned = self.poisoned_rows(rows);
         let faults = self.model.forward_poisoned(&mut self.workspace, &mut self.pool, rows, &logits_rows, &poisoned)?;
@@ -68,16 +70,18 @@ impl<B: Backend> RowModel for DeviceModel<B> {
         let backend = self.model.backend();
         let sampled =
             if params.is_empty() { Vec::new() } else { backend.sample(vocab, self.workspace.logits(), &params)? };
-        let last = order.iter().rposition(|&want| wants[want].logits);
+        let last = order.iter().rposition(|&want| on_host(want));
         let host = match last {
             Some(last) => backend.download(self.workspace.logits(), (last + 1) * vocab)?,
             None => Vec::new(),
         };
         let mut outcomes = vec![Outcome::default(); wants.len()];
         for (index, &want) in order.iter().enumerate() {
+            let row = || &host[index * vocab..(index + 1) * vocab];
             outcomes[want] = Outcome {
                 sampled: sampled.get(index).copied(),
-                logits: wants[want].logits.then(|| host[index * vocab..(index + 1) * vocab].to_vec()),
+                logits: wants[want].logits.then(|| row().to_vec()),
+                digest: wants[want].digest.then(|| logits_digest(row())),
             };
         }
         Ok(StepOutcome { faults, outcomes })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kernels_rs::backend::{SampleParams, StepRows};
 use kernels_rs::cpu::Cpu;
 use mini_engine::device_model::DeviceModel;
-use mini_engine::engine::{EngineConfig, Outcome, RowModel, Want};
+use mini_engine::engine::{EngineConfig, Outcome, RowModel, Want, logits_digest};
 use mini_engine::model::{LoadOptions, Model, Source};
 use reduction_tree::arithmetic::Arithmetic;
 
@@ -47,32 +47,40 @@ fn bits(row: &[f32]) -> Vec<u32> {
 fn wants_may_come_in_any_order_and_mixture() {
     let alone: Vec<Outcome> = (0..6)
         .map(|row| {
-            let want = Want { row, sample: Some(greedy(row)), logits: true };
+            let want = Want { row, sample: Some(greedy(row)), logits: true, digest: true };
             device().forward(&rows(), &[want]).unwrap().outcomes.remove(0)
         })
         .collect();
     for outcome in &alone {
+        assert_eq!(outcome.digest, Some(logits_digest(outcome.logits.as_ref().unwrap())));
         assert_eq!(outcome.sampled.unwrap().token, argmax(outcome.logits.as_ref().unwrap()));
     }
     let distinct: std::collections::BTreeSet<Vec<u32>> =
         alone.iter().map(|outcome| bits(outcome.logits.as_ref().unwrap())).collect();
     assert_eq!(distinct.len(), 6, "rows that are equal would hide a mix-up");
-    let wants =
-        [(4, true, false), (0, false, true), (5, true, true), (2, true, false), (1, false, true), (3, true, true)]
-            .map(|(row, sample, logits)| Want { row, sample: sample.then(|| greedy(row)), logits });
+    let wants = [
+        (4, true, false, false),
+        (0, false, true, false),
+        (5, true, true, true),
+        (2, true, false, true),
+        (1, false, true, true),
+        (3, true, true, false),
+    ]
+    .map(|(row, sample, logits, digest)| Want { row, sample: sample.then(|| greedy(row)), logits, digest });
     let outcome = device().forward(&rows(), &wants).unwrap();
     assert_eq!(outcome.faults, [false; 6]);
     for (want, outcome) in wants.iter().zip(outcome.outcomes) {
         let expected = &alone[want.row];
         assert_eq!(outcome.sampled, want.sample.and(expected.sampled));
         assert_eq!(outcome.logits.as_deref().map(bits), expected.logits.as_deref().filter(|_| want.logits).map(bits));
+        assert_eq!(outcome.digest, expected.digest.filter(|_| want.digest));
     }
     assert!(device().forward(&rows(), &[]).unwrap().outcomes.is_empty());
 }
 
 #[test]
 fn a_poisoned_row_faults_and_leaves_the_other_sequence_alone() {
-    let want = |row| Want { row, sample: Some(greedy(row)), logits: true };
+    let want = |row| Want { row, sample: Some(greedy(row)), logits: true, digest: false };
     let clean = device().forward(&rows(), &[want(5)]).unwrap();
     let mut poisoned = device();
     poisoned.poison(TOKENS[1]);

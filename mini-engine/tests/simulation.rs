@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use mini_engine::engine::fake::{CONTEXT_MAX, FakeModel, POISON, choose};
 use mini_engine::engine::noise::Noise;
-use mini_engine::engine::{Engine, EngineConfig, Event, Failure, Finish, Request, RequestId, Sampling, Stats};
+use mini_engine::engine::{
+    Engine, EngineConfig, Event, Failure, Finish, Request, RequestId, Sampling, Stats, logits_digest,
+};
 
 use kernels_rs::backend::SampleParams;
 use ledger::Op;
@@ -144,6 +146,7 @@ impl Simulation {
             stop_tokens: if noise.one_in(4) { (4..10).collect() } else { Vec::new() },
             tokens_max,
             forced,
+            digest_logits: tokens_max.is_multiple_of(2),
             bypass_cache: noise.one_in(6),
         };
         let id = self.engine.submit(request.clone()).unwrap();
@@ -186,8 +189,11 @@ impl Simulation {
                 self.rows_checked += 1;
                 None
             }
-            Event::Token { position, committed, .. } => {
+            Event::Token { position, committed, logits_digest: digest, .. } => {
                 assert_eq!(position, request.prompt.len() + tokens.len());
+                let prefix: Vec<u32> = request.prompt.iter().chain(tokens.iter()).copied().collect();
+                let expected = request.digest_logits.then(|| logits_digest(&FakeModel::reference(&prefix)));
+                assert_eq!(digest, expected, "digest of the row behind position {position}");
                 tokens.push(committed);
                 None
             }

@@ -222,7 +222,8 @@ impl<M: RowModel> Engine<M> {
                 position: launch.pos as u32 + 1,
             });
             if logits || sample.is_some() {
-                wants.push(Want { row, sample, logits });
+                let digest = request.digest_logits && sample.is_some();
+                wants.push(Want { row, sample, logits, digest });
             }
         }
         wants
@@ -306,7 +307,13 @@ impl<M: RowModel> Engine<M> {
             active.generated += 1;
             let accepted = ledger::commit(&mut self.ledger, active.book, committed);
             assert!(accepted, "a sampled row is its request's last");
-            events.push(Event::Token { id, position: launch.pos + 1, sampled, committed });
+            events.push(Event::Token {
+                id,
+                position: launch.pos + 1,
+                sampled,
+                committed,
+                logits_digest: outcome.digest,
+            });
             let reason = if active.request.stop_tokens.contains(&committed) {
                 Some(Finish::Stop)
             } else if launch.pos + 2 >= active.tokens_total_max {

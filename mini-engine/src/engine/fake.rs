@@ -5,7 +5,7 @@
 use kernels_rs::backend::{SampleParams, Sampled, StepRows};
 
 use super::noise::{Noise, scramble};
-use super::row_model::{Outcome, RowModel, StepOutcome, Want};
+use super::row_model::{Outcome, RowModel, StepOutcome, Want, logits_digest};
 
 /// Vocabulary of the fake model.
 pub const VOCAB: usize = 64;
@@ -120,7 +120,8 @@ impl RowModel for FakeModel {
             .map(|want| {
                 let row = logits(self.read(1, rows, want.row));
                 let sampled = want.sample.as_ref().map(|params| choose(&row, params));
-                Outcome { sampled, logits: want.logits.then_some(row) }
+                let digest = want.digest.then(|| logits_digest(&row));
+                Outcome { sampled, logits: want.logits.then_some(row), digest }
             })
             .collect();
         Ok(StepOutcome { faults: rows.tokens.iter().map(|&token| token == POISON).collect(), outcomes })

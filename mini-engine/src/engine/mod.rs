@@ -17,4 +17,4 @@ pub mod scheduler;
 pub use self::config::EngineConfig;
 pub use self::core::{Engine, Stats};
 pub use self::request::{Event, Failure, Finish, Refusal, Request, RequestId, Sampling};
-pub use self::row_model::{Outcome, RowModel, StepOutcome, Want};
+pub use self::row_model::{Outcome, RowModel, StepOutcome, Want, logits_digest};

@@ -62,6 +62,8 @@ pub struct Request {
     /// Report the logits row of every computed position from this one on. Positions answered by the prefix cache are not
     /// computed; positions computed again after a preemption are reported again.
     pub logits_from: Option<usize>,
+    /// Report with each chosen token the digest of the logits row that it was chosen from.
+    pub digest_logits: bool,
     /// Do not read the prefix cache for this request.
     pub bypass_cache: bool,
 }
@@ -213,6 +215,8 @@ pub enum Event {
         sampled: Sampled,
         /// What joined the history: the chosen token, or the forced one.
         committed: u32,
+        /// Digest of the row that it was chosen from, exactly when the request asks for digests.
+        logits_digest: Option<blake3::Hash>,
     },
     /// The continuation is complete.
     Finished {

@@ -1,4 +1,4 @@
-//! What the engine needs of a model: rows in, faults, tokens and logits out.
+//! What the engine needs of a model: rows in, faults, tokens, logits and their digests out.
 
 use kernels_rs::backend::{SampleParams, Sampled, StepRows};
 
@@ -11,6 +11,8 @@ pub struct Want {
     pub sample: Option<SampleParams>,
     /// Return the complete row.
     pub logits: bool,
+    /// Return the digest of the complete row.
+    pub digest: bool,
 }
 
 /// What became of one wanted row.
@@ -20,6 +22,8 @@ pub struct Outcome {
     pub sampled: Option<Sampled>,
     /// `[vocab]`, exactly when the row was wanted.
     pub logits: Option<Vec<f32>>,
+    /// [`logits_digest`] of the row, exactly when it was wanted.
+    pub digest: Option<blake3::Hash>,
 }
 
 /// What one step of the model computed.
@@ -45,4 +49,29 @@ pub trait RowModel {
     fn context_max(&self) -> usize;
     /// Writes the KV of all rows to their slots and computes what is wanted.
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, Self::Error>;
+}
+
+/// BLAKE3 of a logits row: its binary32 values in vocabulary order, four bytes each, least significant first. The row is the
+/// model's own; nothing that shapes the choice of a token has touched it.
+pub fn logits_digest(row: &[f32]) -> blake3::Hash {
+    if cfg!(target_endian = "little") {
+        return blake3::hash(bytemuck::cast_slice(row));
+    }
+    let mut hasher = blake3::Hasher::new();
+    row.iter().for_each(|logit| {
+        hasher.update(&logit.to_le_bytes());
+    });
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_over_the_bits() {
+        let expected = blake3::hash(&[0, 0, 128, 63, 0, 0, 0, 128]);
+        assert_eq!(logits_digest(&[1.0, -0.0]), expected);
+        assert_ne!(logits_digest(&[1.0, 0.0]), expected);
+    }
 }
