@@ -105,6 +105,10 @@ pub trait Backend: Send + Sync + 'static {
     fn download<T: Element>(&self, buffer: &Self::Buffer<T>, len: usize) -> Result<Vec<T>>;
     /// A weight [n, k], row-major, and its bias `[n]` where the tree has one, for `linear` and `embed`.
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self::Linear>;
+    /// Bytes of memory that new buffers could take now; `None` where the machine does not say.
+    fn free_bytes(&self) -> Result<Option<u64>>;
+    /// Bytes that a pool of this shape takes.
+    fn kv_bytes(&self, shape: KvShape) -> Result<u64>;
     /// A zeroed pool.
     fn kv_pool(&self, shape: KvShape) -> Result<Self::KvPool>;
     /// Overwrites every KV cell with `value`; for tests that show that stale memory is never read.

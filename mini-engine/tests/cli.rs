@@ -80,6 +80,7 @@ fn bad_input_is_refused_with_code_2() {
     refused(tiny(&["--prompt", "x", "--chat"]), "has no chat template");
     refused(run(&["generate", "--model", "tiny", "--prompt", "x", "--threads", "1000000"]), "expected at most 1024");
     refused(run(&["generate", "--model", "no/such/model", "--prompt", "x"]), "no/such/model");
+    refused(tiny(&["--prompt", "x", "--backend", "tpu"]), "cuda");
     refused(run(&["generate", "--model", "tiny:mamba", "--prompt", "x"]), "tiny:llama");
     refused(
         run(&["determinism", "--model", "tiny", "--json", "/no/such/folder/report.json"]),
@@ -170,6 +171,18 @@ fn the_demo_ends_with_all_equal() {
     let ran = run(&["demo", "--model", "tiny:qwen3", "--threads", "2"]);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("> The capital of France is") && ran.out.ends_with("all equal\n"));
+}
+
+/// A machine with a GPU and a driver passes the other tests of `--backend cuda`; here the message counts.
+#[test]
+fn a_missing_gpu_is_an_error_in_words() {
+    let ran = tiny(&["--prompt", "x", "--max-tokens", "1", "--backend", "cuda"]);
+    if cfg!(not(feature = "cuda")) {
+        refused(ran, "build with `cargo build --release -p mini-engine --features cuda`");
+    } else if ran.code != 0 {
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{}", ran.err);
+        assert!(ran.err.starts_with("error: cuda: expected ") && !ran.err.contains("panicked"), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -50,17 +50,31 @@ pub fn check_shape(operation: &'static str, shape: &KvShape) -> Result<()> {
 }
 
 impl KvPool {
+    /// Bytes that a pool of this shape takes.
+    pub fn bytes(shape: KvShape) -> Result<u64> {
+        let (k, v) = Self::tiles(&shape)?;
+        Ok(((k + v) * size_of::<StepTile>()) as u64)
+    }
+
     /// A zeroed pool.
     pub fn new(shape: KvShape) -> Result<Self> {
-        check_shape("kv_pool", &shape)?;
+        let (k, v) = Self::tiles(&shape)?;
+        Ok(Self { shape, k: Tiles::zeroed("kv_pool", k)?, v: Tiles::zeroed("kv_pool", v)? })
+    }
+
+    /// Tiles that keys and values take.
+    fn tiles(shape: &KvShape) -> Result<(usize, usize)> {
+        check_shape("kv_pool", shape)?;
         let count = |block: Block| {
             let blocks = shape.layers.checked_mul(shape.pages)?.checked_mul(shape.kv_heads)?;
             blocks.checked_mul(block.tiles * block.steps)
         };
-        let (Some(k), Some(v)) = (count(key_block(&shape)), count(value_block(&shape))) else {
-            return Err(Error::new("kv_pool", "a pool that memory can address", format!("{shape:?}")));
-        };
-        Ok(Self { shape, k: Tiles::zeroed("kv_pool", k)?, v: Tiles::zeroed("kv_pool", v)? })
+        let tiles = count(key_block(shape)).zip(count(value_block(shape)));
+        // Half of the address space a side, so that the sum in bytes cannot overflow either.
+        let addressable = |&(k, v): &(usize, usize)| k.max(v) <= usize::MAX / (4 * size_of::<StepTile>());
+        tiles
+            .filter(addressable)
+            .ok_or_else(|| Error::new("kv_pool", "a pool that memory can address", format!("{shape:?}")))
     }
 
     /// Overwrites every cell, padding included.

@@ -83,6 +83,17 @@ impl Backend for Cpu {
         LinearWeight::new(&self.cx, tree, weight, bias)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        // Other systems than Linux have no such file, and a user then names the size.
+        let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return Ok(None) };
+        let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+        Ok(available.and_then(|kib| kib.trim().parse::<u64>().ok()).and_then(|kib| kib.checked_mul(1024)))
+    }
+
+    fn kv_bytes(&self, shape: KvShape) -> Result<u64> {
+        KvPool::bytes(shape)
+    }
+
     fn kv_pool(&self, shape: KvShape) -> Result<KvPool> {
         KvPool::new(shape)
     }

@@ -28,18 +28,23 @@ pub fn halves(operation: &'static str, head_dim: usize) -> Result<u32> {
     }
 }
 
+/// Elements of a layer and of all layers.
+pub fn elements(shape: &KvShape) -> Result<(usize, usize)> {
+    const OP: &str = "kv_pool";
+    check_shape(OP, shape)?;
+    let halves = halves(OP, shape.head_dim)? as usize;
+    let product = |factors: &[usize]| factors.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+    let layer = product(&[shape.pages, shape.kv_heads, 2 * halves, shape.page_tokens, 64]);
+    let total = layer.and_then(|layer| layer.checked_mul(shape.layers)).filter(|t| t.checked_mul(2).is_some());
+    let refused = || Error::new(OP, "sizes above 0 whose product can be addressed", format!("{shape:?}"));
+    layer.zip(total).ok_or_else(refused)
+}
+
 impl KvPool {
     /// A zeroed pool.
     pub fn new(device: &Device, shape: KvShape) -> Result<Self> {
         const OP: &str = "kv_pool";
-        check_shape(OP, &shape)?;
-        let halves = halves(OP, shape.head_dim)? as usize;
-        let elements = |factors: &[usize]| factors.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
-        let layer = elements(&[shape.pages, shape.kv_heads, 2 * halves, shape.page_tokens, 64]);
-        let total = layer.and_then(|layer| layer.checked_mul(shape.layers)).filter(|t| t.checked_mul(2).is_some());
-        let (Some(layer_elements), Some(total)) = (layer, total) else {
-            return Err(Error::new(OP, "sizes above 0 whose product can be addressed", format!("{shape:?}")));
-        };
+        let (layer_elements, total) = elements(&shape)?;
         let memory = device.stream.alloc_zeros(total).map_err(driver(OP))?;
         Ok(Self { shape, memory, layer_elements })
     }

@@ -198,6 +198,17 @@ impl Backend for Cuda {
         LinearWeight::new(&self.device, tree, weight, bias)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.device.context.bind_to_thread().map_err(driver("free_bytes"))?;
+        let (free, _) = cudarc::driver::result::mem_get_info().map_err(driver("free_bytes"))?;
+        Ok(Some(free as u64))
+    }
+
+    fn kv_bytes(&self, shape: KvShape) -> Result<u64> {
+        let (_, total) = kv::elements(&shape)?;
+        Ok(2 * total as u64)
+    }
+
     fn kv_pool(&self, shape: KvShape) -> Result<KvPool> {
         KvPool::new(&self.device, shape)
     }

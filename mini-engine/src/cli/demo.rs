@@ -1,14 +1,18 @@
 //! `demo`: everything at once on a bare machine.
 
+use std::rc::Rc;
+
 use clap::Args;
+use kernels_rs::backend::Backend;
 use mini_engine::determinism::Scale;
 use mini_engine::engine::{EngineConfig, Request};
+use mini_engine::model::Checkpoint;
 use mini_engine::stop::StopMatcher;
 
 use super::Failure;
 use super::determinism::compare;
 use super::generate::{Printer, stream};
-use super::session::ModelArgs;
+use super::session::{Device, ModelArgs, on_backend};
 
 /// Tokens of the answer.
 const TOKENS_MAX: usize = 24;
@@ -28,7 +32,16 @@ impl Demo {
     pub fn run(&self) -> Result<(), Failure> {
         let checkpoint = self.model.open()?;
         let prompt = checkpoint.tokenizer.encode_prompt(&self.prompt)?;
-        let model = self.model.compute.load(&checkpoint, None)?;
+        on_backend!(self.model.compute, |device| self.run_on(device, &checkpoint, prompt))
+    }
+
+    fn run_on<B: Backend>(
+        &self,
+        device: Device<B>,
+        checkpoint: &Rc<Checkpoint>,
+        prompt: Vec<u32>,
+    ) -> Result<(), Failure> {
+        let model = device.load(checkpoint, None)?;
         println!("{}: {} layers, vocabulary {}", checkpoint.name, checkpoint.config.layers, checkpoint.config.vocab);
         let pages = (prompt.len() + TOKENS_MAX).div_ceil(EngineConfig::default().page_tokens);
         let config = EngineConfig { pages, ..EngineConfig::default() };
@@ -43,7 +56,7 @@ impl Demo {
         let speed = stream(model.clone(), config, request, &mut printer)?;
         printer.end()?;
         println!("{speed}\n");
-        let report = compare(&self.model.compute, &checkpoint, model, &Scale::quick(), None)?;
+        let report = compare(&device, checkpoint, model, &Scale::quick(), None)?;
         if report.all_equal() { Ok(()) } else { Err(Failure::Different) }
     }
 }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use clap::Args;
-use kernels_rs::cpu::Cpu;
+use kernels_rs::backend::Backend;
 use mini_engine::determinism::{Break, DeviceLab, PASSAGE, Report, Scale, check};
 use mini_engine::model::{Checkpoint, Model};
 
 use super::Failure;
-use super::session::{ComputeArgs, ModelArgs};
+use super::session::{Device, ModelArgs, on_backend};
 
 /// Compare logits by bits while everything varies that must not matter
 #[derive(Debug, Args)]
@@ -36,10 +36,13 @@ impl Determinism {
             std::fs::write(path, "").map_err(|error| Failure::input(format!("--json {}: {error}", path.display())))?;
         }
         let checkpoint = self.model.open()?;
-        let broken = self.kind.and_then(Break::at_load);
-        let model = self.model.compute.load(&checkpoint, broken)?;
+        on_backend!(self.model.compute, |device| self.run_on(device, &checkpoint))
+    }
+
+    fn run_on<B: Backend>(&self, device: Device<B>, checkpoint: &Rc<Checkpoint>) -> Result<(), Failure> {
+        let model = device.load(checkpoint, self.kind.and_then(Break::at_load))?;
         let scale = if self.quick { Scale::quick() } else { Scale::full() };
-        let report = compare(&self.model.compute, &checkpoint, model, &scale, self.kind)?;
+        let report = compare(&device, checkpoint, model, &scale, self.kind)?;
         if let Some(path) = &self.json {
             std::fs::write(path, report.json() + "\n")?;
         }
@@ -48,18 +51,15 @@ impl Determinism {
 }
 
 /// Runs the harness on a loaded model, printing the table as it grows.
-pub fn compare(
-    compute: &ComputeArgs,
+pub fn compare<B: Backend>(
+    device: &Device<B>,
     checkpoint: &Rc<Checkpoint>,
-    model: Arc<Model<Cpu>>,
+    model: Arc<Model<B>>,
     scale: &Scale,
     kind: Option<Break>,
 ) -> Result<Report, Failure> {
     let passage = checkpoint.tokenizer.encode(PASSAGE)?;
-    let (compute, checkpoint) = (compute.clone(), checkpoint.clone());
-    let broken = kind.and_then(Break::at_load);
-    let reload = move |threads| compute.load_on(&checkpoint, broken, threads, &mut |_| {});
-    let lab = DeviceLab { model, reload: Some(Rc::new(reload)) };
+    let lab = DeviceLab { model, reload: device.reload(checkpoint, kind.and_then(Break::at_load)) };
     if let Some(kind) = kind {
         println!("deliberate fault: {kind:?}");
     }

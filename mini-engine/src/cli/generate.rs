@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use kernels_rs::cpu::Cpu;
+use kernels_rs::backend::Backend;
 use mini_engine::device_model::DeviceModel;
 use mini_engine::engine::request::Limits;
 use mini_engine::engine::{Engine, EngineConfig, Event, Finish, Request, Sampling};
@@ -13,7 +13,7 @@ use mini_engine::model::{Checkpoint, Message, Model, Tokenizer};
 use mini_engine::stop::StopMatcher;
 
 use super::Failure;
-use super::session::ModelArgs;
+use super::session::{Device, ModelArgs, on_backend};
 
 /// Continue a prompt
 #[derive(Debug, Args)]
@@ -78,7 +78,17 @@ impl Generate {
         config.check()?;
         let (page_tokens, pages) = (config.page_tokens, config.pages);
         request.check(&Limits { vocab: checkpoint.config.vocab, context_max, page_tokens, pages })?;
-        let model = self.model.compute.load(&checkpoint, None)?;
+        on_backend!(self.model.compute, |device| self.run_on(device, &checkpoint, config, request))
+    }
+
+    fn run_on<B: Backend>(
+        &self,
+        device: Device<B>,
+        checkpoint: &Checkpoint,
+        config: EngineConfig,
+        request: Request,
+    ) -> Result<(), Failure> {
+        let model = device.load(checkpoint, None)?;
         let stops = StopMatcher::new(self.stop.iter().cloned());
         let mut printer = Printer::new(&checkpoint.tokenizer, stops, self.logprobs);
         let speed = stream(model, config, request, &mut printer)?;
@@ -143,8 +153,8 @@ impl Generate {
 }
 
 /// Runs one request to its end, printing as it goes. Returns a line about speed.
-pub fn stream(
-    model: Arc<Model<Cpu>>,
+pub fn stream<B: Backend>(
+    model: Arc<Model<B>>,
     config: EngineConfig,
     request: Request,
     printer: &mut Printer<'_>,

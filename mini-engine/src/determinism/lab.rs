@@ -26,7 +26,9 @@ pub trait Lab: Sized {
     fn model(&self, config: &EngineConfig, garbage: u64) -> Result<Self::Model, <Self::Model as RowModel>::Error>;
     /// What the sampler must choose from a logits row.
     fn sample(&self, row: &[f32], params: &SampleParams) -> Result<Sampled, <Self::Model as RowModel>::Error>;
-    /// The same lab on another number of worker threads; `None` where that means nothing.
+    /// Whether the number of worker threads can be chosen.
+    fn has_threads(&self) -> bool;
+    /// The same lab on another number of worker threads; `None` where that cannot be chosen.
     fn on_threads(&self, threads: usize) -> Option<Result<Self, <Self::Model as RowModel>::Error>>;
 }
 
@@ -80,6 +82,10 @@ impl<B: Backend> Lab for DeviceLab<B> {
         Ok(backend.sample(row.len(), &logits, std::slice::from_ref(params))?[0])
     }
 
+    fn has_threads(&self) -> bool {
+        self.reload.is_some()
+    }
+
     fn on_threads(&self, threads: usize) -> Option<Result<Self, Error>> {
         let reload = self.reload.clone()?;
         Some(reload(threads).map(|model| Self { model, reload: Some(reload) }))
@@ -111,6 +117,10 @@ impl Lab for FakeLab {
 
     fn sample(&self, row: &[f32], params: &SampleParams) -> Result<Sampled, fake::FakeError> {
         Ok(fake::choose(row, params))
+    }
+
+    fn has_threads(&self) -> bool {
+        true
     }
 
     fn on_threads(&self, _threads: usize) -> Option<Result<Self, fake::FakeError>> {

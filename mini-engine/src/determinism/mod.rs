@@ -31,7 +31,7 @@ pub fn check<L: Lab>(
 ) -> Report {
     let mut bench = Bench::new(lab, passage, kind);
     let mut tallies = Vec::new();
-    for relation in scale.relations() {
+    for relation in scale.relations(lab) {
         let tally = relation.run(&mut bench);
         progress(&tally);
         tallies.push(tally);

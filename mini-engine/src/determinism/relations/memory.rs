@@ -7,9 +7,13 @@ use crate::determinism::bench::{Bench, roomy};
 use crate::determinism::lab::Lab;
 use crate::engine::EngineConfig;
 
-pub(super) fn relations<L: Lab>(scale: &Scale) -> Vec<Relation<L>> {
+pub(super) fn relations<L: Lab>(scale: &Scale, lab: &L) -> Vec<Relation<L>> {
     let (lengths, seeds) = scale.permuted.clone();
-    vec![permuted(lengths, seeds), threads(scale.threads.clone())]
+    let mut all = vec![permuted(lengths, seeds)];
+    if lab.has_threads() {
+        all.push(threads(scale.threads.clone()));
+    }
+    all
 }
 
 /// The same requests in differently ordered pages, whose memory holds NaN, infinity or huge numbers at first.

@@ -114,13 +114,13 @@ impl Scale {
         }
     }
 
-    /// The relations at this scale.
-    pub fn relations<L: Lab>(&self) -> Vec<Relation<L>> {
+    /// The relations at this scale that the lab can provoke.
+    pub fn relations<L: Lab>(&self, lab: &L) -> Vec<Relation<L>> {
         let mut all = batching::relations(self);
         all.extend(schedule::relations(self));
         all.extend(cache::relations(self));
         all.extend(company::relations(self));
-        all.extend(memory::relations(self));
+        all.extend(memory::relations(self, lab));
         all
     }
 }
