@@ -4,4 +4,5 @@ pub mod determinism;
 pub mod device_model;
 pub mod engine;
 pub mod model;
+pub mod receipt;
 pub mod stop;

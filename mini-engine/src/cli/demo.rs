@@ -53,9 +53,9 @@ impl Demo {
         };
         print!("> {}", self.prompt);
         let mut printer = Printer::new(&checkpoint.tokenizer, StopMatcher::new(["\n".into()]), false);
-        let speed = stream(model.clone(), config, request, &mut printer)?;
+        let ran = stream(model.clone(), config, request, &mut printer, None)?;
         printer.end()?;
-        println!("{speed}\n");
+        println!("{}\n", ran.speed);
         let report = compare(&device, checkpoint, model, &Scale::quick(), None)?;
         if report.all_equal() { Ok(()) } else { Err(Failure::Different) }
     }

@@ -1,5 +1,6 @@
 //! Commands and what they share: arguments, model loading, errors.
 
+mod audit;
 mod demo;
 mod determinism;
 mod failure;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Continue a prompt
     Generate(generate::Generate),
+    /// Run receipts again and say what differs
+    Audit(audit::Audit),
     /// Compare logits by bits while everything varies that must not matter
     Determinism(determinism::Determinism),
     /// Fetch a small model, let it answer, and compare its logits by bits
@@ -51,6 +54,7 @@ pub fn run() -> ExitCode {
     tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     let result = match cli.command {
         Command::Generate(command) => command.run(),
+        Command::Audit(command) => command.run(),
         Command::Determinism(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::Trust => std::io::stdout().write_all(TRUST.as_bytes()).map_err(Failure::from),

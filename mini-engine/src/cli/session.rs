@@ -78,6 +78,13 @@ impl From<Arithmetic> for arithmetic::Arithmetic {
     }
 }
 
+impl Arithmetic {
+    /// The arithmetic of a name in a receipt.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|known| arithmetic::Arithmetic::from(*known).name() == name)
+    }
+}
+
 impl ModelArgs {
     /// Finds the model and reads everything but its weights.
     pub fn open(&self) -> Result<Rc<Checkpoint>, Failure> {

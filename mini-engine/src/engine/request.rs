@@ -28,7 +28,8 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    fn check(&self) -> Result<(), Refusal> {
+    /// Refuses values out of range.
+    pub fn check(&self) -> Result<(), Refusal> {
         let outside = |field, expected, got: f32| Err(Refusal::Sampling { field, expected, got: got.to_string() });
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return outside("temperature", "a finite number of at least 0", self.temperature);

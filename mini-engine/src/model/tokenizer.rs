@@ -6,6 +6,7 @@ use super::tiny;
 /// A model's vocabulary.
 pub struct Tokenizer {
     kind: Kind,
+    digest: blake3::Hash,
 }
 
 enum Kind {
@@ -18,7 +19,7 @@ enum Kind {
 impl Tokenizer {
     /// The byte-level vocabulary.
     pub fn bytes() -> Self {
-        Self { kind: Kind::Bytes }
+        Self { kind: Kind::Bytes, digest: blake3::hash(b"sametree tokenizer bytes 1") }
     }
 
     /// Reads a `tokenizer.json`.
@@ -30,7 +31,13 @@ impl Tokenizer {
         let mut tokenizer = guarded(|| tokenizers::Tokenizer::from_bytes(bytes)).map_err(invalid)?;
         tokenizer.with_truncation(None).map_err(invalid)?;
         tokenizer.with_padding(None);
-        Ok(Self::trained(tokenizer, Vec::new()))
+        Ok(Self::trained(tokenizer, Vec::new(), blake3::hash(bytes)))
+    }
+
+    /// BLAKE3 of what the file says about cutting text into tokens and joining them: the whole `tokenizer.json`, or the
+    /// vocabulary in a GGUF file's metadata. One vocabulary in two kinds of file has two digests.
+    pub fn digest(&self) -> blake3::Hash {
+        self.digest
     }
 
     /// The largest token; `None` for an empty vocabulary.
@@ -42,9 +49,9 @@ impl Tokenizer {
     }
 
     /// A trained vocabulary. `prefix` is put before a plain prompt (a GGUF file names the start token apart; a
-    /// `tokenizer.json` has it in its post-processor).
-    pub fn trained(tokenizer: tokenizers::Tokenizer, prefix: Vec<u32>) -> Self {
-        Self { kind: Kind::Trained { tokenizer: Box::new(tokenizer), prefix } }
+    /// `tokenizer.json` has it in its post-processor). `digest` is that of the file's description.
+    pub fn trained(tokenizer: tokenizers::Tokenizer, prefix: Vec<u32>, digest: blake3::Hash) -> Self {
+        Self { kind: Kind::Trained { tokenizer: Box::new(tokenizer), prefix }, digest }
     }
 
     /// Tokens of a plain prompt, with the start token where the model wants one.

@@ -55,6 +55,8 @@ pub(super) fn tokenizer(container: &Container<'_>, rows: usize) -> Result<Tokeni
     let merges = merges(container, &vocabulary)?;
     let special = special_tokens(container, &tokens)?;
     let rules = Rules::of(container)?;
+    let prefix = prefix(container, tokens.len())?;
+    let digest = digest(container.text(PRE)?, &tokens, &merges, &special, &prefix);
 
     let owned: Vec<(String, u32)> = vocabulary.into_iter().map(|(token, id)| (token.to_owned(), id as u32)).collect();
     let failed =
@@ -69,7 +71,34 @@ pub(super) fn tokenizer(container: &Container<'_>, rows: usize) -> Result<Tokeni
     tokenizer.with_pre_tokenizer(Some(rules.pre_tokenizer()?));
     tokenizer.with_decoder(Some(ByteLevel::default()));
     tokenizer.add_tokens(special).map_err(failed)?;
-    Ok(Tokenizer::trained(tokenizer, prefix(container, tokens.len())?))
+    Ok(Tokenizer::trained(tokenizer, prefix, digest))
+}
+
+/// BLAKE3 of all that the tokenizer is made of. Every part is preceded by its length, so that none runs into the next.
+fn digest(
+    rules: &str,
+    tokens: &[&str],
+    merges: &[(String, String)],
+    special: &[AddedToken],
+    prefix: &[u32],
+) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    let mut parts = |count: usize, items: &mut dyn Iterator<Item = &str>| {
+        part(&(count as u64).to_le_bytes());
+        items.for_each(|item| part(item.as_bytes()));
+    };
+    parts(2, &mut ["sametree tokenizer gguf 1", rules].into_iter());
+    parts(tokens.len(), &mut tokens.iter().copied());
+    parts(2 * merges.len(), &mut merges.iter().flat_map(|(left, right)| [left.as_str(), right]));
+    let kind = |token: &AddedToken| if token.special { "control" } else { "user" };
+    parts(2 * special.len(), &mut special.iter().flat_map(|token| [token.content.as_str(), kind(token)]));
+    let prefix: Vec<String> = prefix.iter().map(u32::to_string).collect();
+    parts(prefix.len(), &mut prefix.iter().map(String::as_str));
+    hasher.finalize()
 }
 
 /// The chat template, with the spellings of the start and end tokens that it may use.
