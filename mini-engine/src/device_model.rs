@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kernels_rs::backend::{Backend, SampleParams, StepRows};
+use kernels_rs::backend::{Backend, SampleParams, Sampled, StepRows};
 
 use crate::engine::{EngineConfig, Outcome, RowModel, StepOutcome, Want, logits_digest};
 use crate::model::{Error, KvPool, Model, Result, Workspace};
@@ -53,6 +53,11 @@ impl<B: Backend> RowModel for DeviceModel<B> {
 
     fn context_max(&self) -> usize {
         self.model.config().context
+    }
+
+    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>> {
+        let backend = self.model.backend();
+        Ok(backend.sample(self.vocab(), &backend.upload(rows)?, params)?)
     }
 
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome> {

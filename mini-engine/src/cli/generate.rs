@@ -151,6 +151,7 @@ impl Generate {
                 top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
                 min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
                 seed: self.seed,
+                ..Sampling::default()
             },
             stop_tokens: if self.ignore_eos { Vec::new() } else { checkpoint.config.eos.clone() },
             tokens_max: self.max_tokens,

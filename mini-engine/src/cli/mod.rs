@@ -5,6 +5,7 @@ mod demo;
 mod determinism;
 mod failure;
 mod generate;
+mod serve;
 mod session;
 
 use std::io::Write;
@@ -35,6 +36,8 @@ enum Command {
     Determinism(determinism::Determinism),
     /// Fetch a small model, let it answer, and compare its logits by bits
     Demo(demo::Demo),
+    /// Serve a model over HTTP, as OpenAI's clients expect it
+    Serve(serve::Serve),
     /// Say what is proved about this program, and what is trusted
     Trust,
 }
@@ -57,6 +60,7 @@ pub fn run() -> ExitCode {
         Command::Audit(command) => command.run(),
         Command::Determinism(command) => command.run(),
         Command::Demo(command) => command.run(),
+        Command::Serve(command) => command.run(),
         Command::Trust => std::io::stdout().write_all(TRUST.as_bytes()).map_err(Failure::from),
     };
     match result {

@@ -216,7 +216,6 @@ impl KvMemory {
     }
 }
 
-#[allow(dead_code, reason = "its first users are the server and the bench")]
 impl KvArgs {
     /// Pages that the pool of a loaded model gets.
     pub fn pages<B: Backend>(&self, model: &Model<B>) -> Result<usize, Failure> {

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use kernels_rs::backend::{SampleParams, Sampled};
+use kernels_rs::backend::Sampled;
+use reduction_tree::evaluate::log_sum_exp;
+use reduction_tree::operator::LogSumExpTree;
 
 use super::lab::Lab;
 use super::sabotage::{Break, Sabotaged};
 use super::subject::{Streams, Subject};
 use super::tally::{Difference, Differing, Tally, first_difference};
-use crate::engine::{Engine, EngineConfig, Event, Request, RequestId, Sampling, Stats};
+use crate::engine::{Engine, EngineConfig, Event, Request, RequestId, Stats};
 
 /// Anything that stops a relation.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
@@ -149,6 +151,19 @@ impl<'a, L: Lab> Bench<'a, L> {
         Ok(())
     }
 
+    /// What must be chosen for a position from the row before it: adjusted as the subject asks, but with the unmodified row's
+    /// log-probability.
+    fn choice(&self, subject: &Subject, position: usize, reference: &[f32]) -> Result<Sampled, Trouble> {
+        let mut row = reference.to_vec();
+        subject.sampling.adjust.apply(&subject.tokens[..position], subject.prompt, &mut row);
+        let mut chosen = self.lab.sample(&row, &subject.sampling.params(position))?;
+        if !subject.sampling.adjust.is_neutral() {
+            let sums = log_sum_exp(&LogSumExpTree { n: row.len() }, reference);
+            chosen.logprob = sums.logprob(reference[chosen.token as usize]);
+        }
+        Ok(chosen)
+    }
+
     /// Whether the choice differs although the logits do not.
     fn wrong_choice(
         &self,
@@ -161,9 +176,7 @@ impl<'a, L: Lab> Bench<'a, L> {
         if row.is_none_or(|row| first_difference(reference, row).is_some()) {
             return Ok(None);
         }
-        let Sampling { temperature, top_k, top_p, min_p, seed } = flight.subject.sampling;
-        let params = SampleParams { temperature, top_k, top_p, min_p, seed, position: position as u32 };
-        let expected = self.lab.sample(reference, &params)?;
+        let expected = self.choice(&flight.subject, position, reference)?;
         Ok(if expected.token != sampled.token {
             Some(Differing::Token { expected: expected.token, got: sampled.token })
         } else if expected.logprob.to_bits() != sampled.logprob.to_bits() {

@@ -1,7 +1,7 @@
 //! Negative controls: deliberate faults that the comparison must catch. A harness that passes with one of them switched on
 //! checks nothing.
 
-use kernels_rs::backend::StepRows;
+use kernels_rs::backend::{SampleParams, Sampled, StepRows};
 use ledger::{Ledger, Op};
 
 use crate::engine::core::Tamper;
@@ -145,6 +145,15 @@ impl<M: RowModel> RowModel for Sabotaged<M> {
 
     fn context_max(&self) -> usize {
         self.inner.context_max()
+    }
+
+    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, M::Error> {
+        if !matches!(self.kind, Some(Break::SampleIndex)) {
+            return self.inner.choose(rows, params);
+        }
+        let mut params = params.to_vec();
+        params.iter_mut().enumerate().for_each(|(index, params)| params.seed ^= index as u64);
+        self.inner.choose(rows, &params)
     }
 
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, M::Error> {

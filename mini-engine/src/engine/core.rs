@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kernels_rs::backend::SampleParams;
+use kernels_rs::backend::{SampleParams, Sampled};
 use ledger::{Launch, Ledger};
 
 use super::config::{ConfigError, EngineConfig};
@@ -44,8 +44,10 @@ struct Active {
     book: usize,
     generated: usize,
     tokens_total_max: usize,
-    /// Positions computed at least once.
+    /// Positions computed or answered by the cache at least once.
     computed: usize,
+    /// Those of them that the cache answered the first time.
+    cached: usize,
 }
 
 /// Changes a plan before the ledger sees it; for negative controls and simulators.
@@ -141,7 +143,7 @@ impl<M: RowModel> Engine<M> {
         };
         self.scheduler.add(id, book, request.bypass_cache);
         let tokens_total_max = request.tokens_total_max(self.model.context_max());
-        self.active.insert(id, Active { request, book, generated: 0, tokens_total_max, computed: 0 });
+        self.active.insert(id, Active { request, book, generated: 0, tokens_total_max, computed: 0, cached: 0 });
         Ok(id)
     }
 
@@ -169,7 +171,8 @@ impl<M: RowModel> Engine<M> {
         let books: BTreeMap<usize, RequestId> = self.active.iter().map(|(id, active)| (active.book, *id)).collect();
         let owners: Vec<RequestId> = records.iter().map(|launch| books[&launch.req]).collect();
         let wants = self.wants(&records, &owners);
-        let outcome = match self.model.forward(&rows, &wants) {
+        let outcome = self.model.forward(&rows, &wants);
+        let outcome = match outcome.and_then(|outcome| self.choose_adjusted(&records, &owners, &wants, outcome)) {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.forget_everything();
@@ -213,20 +216,56 @@ impl<M: RowModel> Engine<M> {
         for (row, (launch, id)) in records.iter().zip(owners).enumerate() {
             let request = &self.active[id].request;
             let logits = request.logits_from.is_some_and(|from| launch.pos >= from);
-            let sample = launch.sample.then(|| SampleParams {
-                temperature: request.sampling.temperature,
-                top_k: request.sampling.top_k,
-                top_p: request.sampling.top_p,
-                min_p: request.sampling.min_p,
-                seed: request.sampling.seed,
-                position: launch.pos as u32 + 1,
-            });
+            let sampling = &request.sampling;
+            let adjusted = launch.sample && !sampling.adjust.is_neutral();
+            let params = sampling.params(launch.pos + 1);
+            // From a row that is adjusted, the model itself chooses greedily: that tells where its log-probabilities start.
+            let params = if adjusted { SampleParams { temperature: 0.0, ..params } } else { params };
+            let sample = launch.sample.then_some(params);
             if logits || sample.is_some() {
                 let digest = request.digest_logits && sample.is_some();
-                wants.push(Want { row, sample, logits, digest });
+                wants.push(Want { row, sample, logits: logits || adjusted, digest });
             }
         }
         wants
+    }
+
+    /// Chooses the tokens of the requests that adjust their logits: from a copy of the row, so that what is reported about the
+    /// row stays as the model gave it.
+    fn choose_adjusted(
+        &mut self,
+        records: &[&Launch],
+        owners: &[RequestId],
+        wants: &[Want],
+        mut outcome: StepOutcome,
+    ) -> Result<StepOutcome, M::Error> {
+        let (mut chosen, mut rows, mut params) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, want) in wants.iter().enumerate().filter(|(_, want)| want.sample.is_some()) {
+            let (launch, active) = (records[want.row], &self.active[&owners[want.row]]);
+            let sampling = &active.request.sampling;
+            let Some(row) = &outcome.outcomes[index].logits else { continue };
+            if sampling.adjust.is_neutral() {
+                continue;
+            }
+            let start = rows.len();
+            rows.extend_from_slice(row);
+            let history = &self.ledger.reqs()[active.book].toks;
+            sampling.adjust.apply(history, active.request.prompt.len(), &mut rows[start..]);
+            params.push(sampling.params(launch.pos + 1));
+            chosen.push(index);
+        }
+        if chosen.is_empty() {
+            return Ok(outcome);
+        }
+        let sampled = self.model.choose(&rows, &params)?;
+        for (index, Sampled { token, .. }) in chosen.into_iter().zip(sampled) {
+            let outcome = &mut outcome.outcomes[index];
+            let (Some(row), Some(greedy)) = (&outcome.logits, outcome.sampled) else { continue };
+            // The greedy choice has the row's largest logit m and the log-probability (m - m) - ln(s), which is -ln(s).
+            let logprob = (row[token as usize] - row[greedy.token as usize]) + greedy.logprob;
+            outcome.sampled = Some(Sampled { token, logprob });
+        }
+        Ok(outcome)
     }
 
     fn count(&mut self, records: &[&Launch], owners: &[RequestId]) {
@@ -240,6 +279,7 @@ impl<M: RowModel> Engine<M> {
             if launch.pos < active.computed {
                 stats.recomputed_tokens += 1;
             }
+            active.cached += launch.pos.saturating_sub(active.computed);
             active.computed = active.computed.max(launch.pos + 1);
             if owners.get(row + 1) != Some(id) {
                 requests += 1;
@@ -295,7 +335,8 @@ impl<M: RowModel> Engine<M> {
         for (want, outcome) in wants.iter().zip(outcome.outcomes) {
             let (launch, id) = (records[want.row], owners[want.row]);
             let Some(active) = self.active.get_mut(&id) else { continue };
-            if let (true, Some(row)) = (want.logits, outcome.logits) {
+            let watched = active.request.logits_from.is_some_and(|from| launch.pos >= from);
+            if let (true, Some(row)) = (watched, outcome.logits) {
                 events.push(Event::Logits { id, position: launch.pos, row });
             }
             let Some(sampled) = outcome.sampled else { continue };
@@ -313,6 +354,7 @@ impl<M: RowModel> Engine<M> {
                 sampled,
                 committed,
                 logits_digest: outcome.digest,
+                cached_tokens: active.cached,
             });
             let reason = if active.request.stop_tokens.contains(&committed) {
                 Some(Finish::Stop)

@@ -100,6 +100,10 @@ impl RowModel for FakeModel {
         CONTEXT_MAX
     }
 
+    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, FakeError> {
+        Ok(rows.chunks(VOCAB).zip(params).map(|(row, params)| choose(row, params)).collect())
+    }
+
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, FakeError> {
         let count = rows.tokens.len();
         for row in 0..count {

@@ -4,6 +4,7 @@
 //! Data flows one way: `request` -> `scheduler` (policy, over `pages`) -> ledger -> `runner` -> `row_model` -> `core` (commit).
 //! What is not here: models, tokenizers, threads, clocks, files.
 
+pub mod adjust;
 pub mod config;
 pub mod core;
 pub mod fake;
@@ -14,6 +15,7 @@ pub mod row_model;
 pub mod runner;
 pub mod scheduler;
 
+pub use self::adjust::Adjust;
 pub use self::config::EngineConfig;
 pub use self::core::{Engine, Stats};
 pub use self::request::{Event, Failure, Finish, Refusal, Request, RequestId, Sampling};

@@ -1,6 +1,8 @@
 //! What a caller asks for, what the engine answers, and why it may refuse.
 
-use kernels_rs::backend::Sampled;
+use kernels_rs::backend::{SampleParams, Sampled};
+
+use super::adjust::Adjust;
 
 /// Name of a submitted request. Ids grow with arrival and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,17 +21,29 @@ pub struct Sampling {
     pub min_p: f32,
     /// Key of the noise.
     pub seed: u64,
+    /// Changes to the logits before the choice.
+    pub adjust: Adjust,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0 }
+        Self { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, adjust: Adjust::default() }
     }
 }
 
 impl Sampling {
+<<<<<<< HEAD
     /// Refuses values out of range.
     pub fn check(&self) -> Result<(), Refusal> {
+=======
+    /// The parameters of the choice of the token at an absolute position.
+    pub fn params(&self, position: usize) -> SampleParams {
+        let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
+        SampleParams { temperature, top_k, top_p, min_p, seed, position: position as u32 }
+    }
+
+    fn check(&self, vocab: usize) -> Result<(), Refusal> {
+>>>>>>> c6ac2c4 (mini-engine: an OpenAI-compatible server; penalties and bias as row functions of the request)
         let outside = |field, expected, got: f32| Err(Refusal::Sampling { field, expected, got: got.to_string() });
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return outside("temperature", "a finite number of at least 0", self.temperature);
@@ -43,7 +57,7 @@ impl Sampling {
         if !(self.min_p >= 0.0 && self.min_p <= 1.0) {
             return outside("min_p", "between 0 and 1", self.min_p);
         }
-        Ok(())
+        self.adjust.check(vocab)
     }
 }
 
@@ -157,7 +171,7 @@ impl Request {
                 return Err(Refusal::UnknownToken { index, vocab: limits.vocab, got: token });
             }
         }
-        self.sampling.check()?;
+        self.sampling.check(limits.vocab)?;
         // The last generated token is never computed with, so it needs no slot.
         let tokens = self.tokens_total_max(limits.context_max) - 1;
         let needed = tokens.div_ceil(limits.page_tokens);
@@ -218,6 +232,8 @@ pub enum Event {
         committed: u32,
         /// Digest of the row that it was chosen from, exactly when the request asks for digests.
         logits_digest: Option<blake3::Hash>,
+        /// Positions of the request so far that the prefix cache answered, so that they were never computed for it.
+        cached_tokens: usize,
     },
     /// The continuation is complete.
     Finished {

@@ -47,6 +47,9 @@ pub trait RowModel {
     fn vocab(&self) -> usize;
     /// Most tokens of a sequence.
     fn context_max(&self) -> usize;
+    /// Chooses one token from each of some logits rows `[params, vocab]`, as [`RowModel::forward`] would have from a row of its
+    /// own.
+    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, Self::Error>;
     /// Writes the KV of all rows to their slots and computes what is wanted.
     fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, Self::Error>;
 }

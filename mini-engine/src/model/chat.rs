@@ -66,12 +66,24 @@ impl ChatTemplate {
 
     /// The prompt for the next answer of the assistant.
     pub fn render(&self, messages: &[Message]) -> Result<String> {
+        self.render_with(messages, &[])
+    }
+
+    /// Whether the template has a place for tools.
+    pub fn takes_tools(&self) -> bool {
+        self.environment.get_template(NAME).is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
+    }
+
+    /// The same for messages of any shape and a list of tools that the model may call.
+    pub fn render_with(&self, messages: &[impl Serialize], tools: &[serde_json::Value]) -> Result<String> {
         let failed = |error: minijinja::Error| {
             Error::input("chat_template", "a template that accepts these messages", error.to_string())
         };
         let template = self.environment.get_template(NAME).map_err(failed)?;
+        // Templates ask whether `tools` is there at all.
+        let tools = if tools.is_empty() { Value::UNDEFINED } else { Value::from(Serde(tools)) };
         template
-            .render(context! { messages => Serde(messages), add_generation_prompt => true, bos_token => &self.bos, eos_token => &self.eos })
+            .render(context! { messages => Serde(messages), tools, add_generation_prompt => true, bos_token => &self.bos, eos_token => &self.eos })
             .map_err(failed)
     }
 }

@@ -106,9 +106,58 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes that a token stands for, whether or not they are text by themselves. A special token stands for its name.
+    pub fn bytes_of(&self, token: u32) -> Vec<u8> {
+        match &self.kind {
+            Kind::Bytes => match u8::try_from(token) {
+                Ok(byte) => vec![byte],
+                Err(_) => format!("<{token}>").into_bytes(),
+            },
+            Kind::Trained { tokenizer, .. } => {
+                let Some(entry) = tokenizer.id_to_token(token) else { return Vec::new() };
+                if tokenizer.get_added_tokens_decoder().contains_key(&token) {
+                    return entry.into_bytes();
+                }
+                spelled_bytes(&entry, self.is_byte_level())
+            }
+        }
+    }
+
+    /// Whether vocabulary entries spell bytes with the alphabet of GPT-2.
+    fn is_byte_level(&self) -> bool {
+        match &self.kind {
+            Kind::Bytes => false,
+            Kind::Trained { tokenizer, .. } => {
+                tokenizer.get_decoder().is_some_and(|decoder| format!("{decoder:?}").contains("ByteLevel"))
+            }
+        }
+    }
+
     /// A decoder for tokens as they are sampled.
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder { tokenizer: self, tokens: Vec::new(), emitted_bytes: 0 }
+    }
+}
+
+/// The bytes that a vocabulary entry spells.
+fn spelled_bytes(entry: &str, byte_level: bool) -> Vec<u8> {
+    if byte_level && let Some(bytes) = entry.chars().map(gpt2_byte).collect() {
+        return bytes;
+    }
+    // The other alphabet: spaces as U+2581, and bytes outside of it as <0xE2>.
+    let hex = entry.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>')).filter(|hex| hex.len() == 2);
+    match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+        Some(byte) => vec![byte],
+        None => entry.replace('\u{2581}', " ").into_bytes(),
+    }
+}
+
+/// GPT-2 spells a byte as the character of that number where it can be seen, and the others in order from U+0100.
+fn gpt2_byte(spelling: char) -> Option<u8> {
+    let visible = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    match u32::from(spelling) {
+        code @ 0..=0xff => Some(code as u8).filter(visible),
+        code => (0..=u8::MAX).filter(|byte| !visible(byte)).nth((code - 0x100) as usize),
     }
 }
 

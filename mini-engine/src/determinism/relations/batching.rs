@@ -1,11 +1,13 @@
 //! How many requests share a step, and which.
 
+use std::collections::BTreeMap;
+
 use super::{Relation, Scale};
 use crate::determinism::bench::{Bench, roomy};
 use crate::determinism::lab::Lab;
 use crate::determinism::subject::Subject;
-use crate::engine::Sampling;
 use crate::engine::noise::Noise;
+use crate::engine::{Adjust, Sampling};
 
 /// Requests of the crowd.
 const CROWD: usize = 32;
@@ -31,6 +33,17 @@ pub(super) fn settings(index: usize) -> Sampling {
         top_p: [1.0, 0.9][index % 2],
         min_p: [0.0, 0.05][index / 3 % 2],
         seed: index as u64,
+        adjust: adjust(index),
+    }
+}
+
+/// Penalties that differ from request to request; some requests have none.
+fn adjust(index: usize) -> Adjust {
+    Adjust {
+        repetition_penalty: [1.0, 1.3, 0.7, 1.0][index / 2 % 4],
+        frequency_penalty: [0.0, 0.5, -0.25][index / 4 % 3],
+        presence_penalty: [0.0, 0.0, 1.5][index / 2 % 3],
+        logit_bias: if index % 8 == 5 { BTreeMap::from([(index as u32, 3.0), (2, -100.0)]) } else { BTreeMap::new() },
     }
 }
 
