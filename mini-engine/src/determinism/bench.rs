@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kernels_rs::backend::Sampled;
-use reduction_tree::evaluate::log_sum_exp;
-use reduction_tree::operator::LogSumExpTree;
 
 use super::lab::Lab;
 use super::sabotage::{Break, Sabotaged};
 use super::subject::{Streams, Subject};
 use super::tally::{Difference, Differing, Tally, first_difference};
-use crate::engine::{Engine, EngineConfig, Event, Request, RequestId, Stats};
+use crate::engine::{Engine, EngineConfig, Event, Request, RequestId, Sampling, Stats};
 
 /// Anything that stops a relation.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
@@ -158,8 +156,9 @@ impl<'a, L: Lab> Bench<'a, L> {
         subject.sampling.adjust.apply(&subject.tokens[..position], subject.prompt, &mut row);
         let mut chosen = self.lab.sample(&row, &subject.sampling.params(position))?;
         if !subject.sampling.adjust.is_neutral() {
-            let sums = log_sum_exp(&LogSumExpTree { n: row.len() }, reference);
-            chosen.logprob = sums.logprob(reference[chosen.token as usize]);
+            let greedy = self.lab.sample(reference, &Sampling::default().params(position))?;
+            let below = reference[chosen.token as usize] - reference[greedy.token as usize];
+            chosen.logprob = below + greedy.logprob;
         }
         Ok(chosen)
     }

@@ -32,18 +32,14 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-<<<<<<< HEAD
-    /// Refuses values out of range.
-    pub fn check(&self) -> Result<(), Refusal> {
-=======
     /// The parameters of the choice of the token at an absolute position.
     pub fn params(&self, position: usize) -> SampleParams {
         let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
         SampleParams { temperature, top_k, top_p, min_p, seed, position: position as u32 }
     }
 
-    fn check(&self, vocab: usize) -> Result<(), Refusal> {
->>>>>>> c6ac2c4 (mini-engine: an OpenAI-compatible server; penalties and bias as row functions of the request)
+    /// Refuses values out of range. The adjustment needs the vocabulary and is checked with the request.
+    pub fn check(&self) -> Result<(), Refusal> {
         let outside = |field, expected, got: f32| Err(Refusal::Sampling { field, expected, got: got.to_string() });
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return outside("temperature", "a finite number of at least 0", self.temperature);
@@ -57,7 +53,7 @@ impl Sampling {
         if !(self.min_p >= 0.0 && self.min_p <= 1.0) {
             return outside("min_p", "between 0 and 1", self.min_p);
         }
-        self.adjust.check(vocab)
+        Ok(())
     }
 }
 
@@ -171,7 +167,8 @@ impl Request {
                 return Err(Refusal::UnknownToken { index, vocab: limits.vocab, got: token });
             }
         }
-        self.sampling.check(limits.vocab)?;
+        self.sampling.check()?;
+        self.sampling.adjust.check(limits.vocab)?;
         // The last generated token is never computed with, so it needs no slot.
         let tokens = self.tokens_total_max(limits.context_max) - 1;
         let needed = tokens.div_ceil(limits.page_tokens);

@@ -55,7 +55,7 @@ pub struct Audit {
 impl Sampling {
     fn of(record: &SamplingRecord) -> Self {
         let SamplingRecord { temperature, top_k, top_p, min_p, seed, .. } = *record;
-        Self { temperature, top_k, top_p, min_p, seed }
+        Self { temperature, top_k, top_p, min_p, seed, ..Self::default() }
     }
 }
 

@@ -29,7 +29,7 @@ impl Recorder {
         context_max: usize,
     ) -> Self {
         debug_assert!(request.digest_logits && request.forced.is_empty());
-        let Sampling { temperature, top_k, top_p, min_p, seed } = request.sampling;
+        let Sampling { temperature, top_k, top_p, min_p, seed, .. } = request.sampling;
         let mut stop_tokens = request.stop_tokens.clone();
         stop_tokens.sort_unstable();
         stop_tokens.dedup();

@@ -29,6 +29,24 @@ pub enum Treatment {
     Refused(&'static [&'static str]),
 }
 
+impl Field {
+    /// A line of the table in `docs/openai.md`.
+    pub fn documented(&self) -> String {
+        let Self { name, treatment, note } = self;
+        let words = match treatment {
+            Treatment::Supported => "supported".to_owned(),
+            Treatment::Extension => "extension".to_owned(),
+            Treatment::Ignored => "ignored".to_owned(),
+            Treatment::Refused(&[]) => "refused".to_owned(),
+            Treatment::Refused(unless) => {
+                let values: Vec<String> = unless.iter().map(|value| format!("`{value}`")).collect();
+                format!("refused, except {}", values.join(", "))
+            }
+        };
+        format!("| `{name}` | {words} | {note} |")
+    }
+}
+
 /// A supported field.
 pub const fn supported(name: &'static str, note: &'static str) -> Field {
     Field { name, treatment: Treatment::Supported, note }

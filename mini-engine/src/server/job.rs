@@ -18,6 +18,8 @@ use crate::engine::Request;
 
 /// Events that may wait for a slow client before its answer waits too.
 const EVENTS_AHEAD: usize = 16;
+/// Most log-probabilities of a whole body, over all of its answers.
+const LOGPROBS_WHOLE_MAX: usize = 1 << 18;
 
 /// A request for answers.
 #[derive(Clone, Debug)]
@@ -42,6 +44,7 @@ impl Job {
             let expected = format!("at most {ANSWERS_MAX} answers over all prompts");
             return Err(ApiError::field("n", expected, format!("{answers}")));
         }
+        self.check_logprobs()?;
         let mut requests = Vec::with_capacity(answers);
         for prompt in &self.prompts {
             for answer in 0..self.shared.n as u64 {
@@ -59,6 +62,19 @@ impl Job {
             }
         }
         Ok(requests)
+    }
+
+    /// A whole body of log-probabilities can be thousands of times as large as its request; a stream is never in memory.
+    fn check_logprobs(&self) -> Result<(), ApiError> {
+        let (Some(top), None) = (self.asked.logprobs, self.shared.stream) else { return Ok(()) };
+        let prompts: usize = self.prompts.iter().map(|prompt| if self.asked.echo { prompt.len() } else { 0 }).sum();
+        let positions = prompts.saturating_add(self.prompts.len().saturating_mul(self.tokens_max));
+        let entries = positions.saturating_mul(self.shared.n).saturating_mul(top + 1);
+        if entries > LOGPROBS_WHOLE_MAX {
+            let expected = format!("at most {LOGPROBS_WHOLE_MAX} log-probabilities unless they are streamed");
+            return Err(ApiError::field("logprobs", expected, format!("up to {entries}")));
+        }
+        Ok(())
     }
 
     /// Answers the request.

@@ -71,6 +71,8 @@ fn connection(
 ) -> http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>> {
     // Tokens are small and should not wait for one another.
     let _ = stream.set_nodelay(true);
+    // What a client does not read is in memory; the system gives up one that reads nothing for too long.
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(app.options.stall_timeout));
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.options.head_timeout)

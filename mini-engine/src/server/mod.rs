@@ -44,7 +44,6 @@ use worker::Worker;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
-    engine: std::thread::JoinHandle<()>,
 }
 
 impl Server {
@@ -56,9 +55,9 @@ impl Server {
         options: Options,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(options.address).await?;
-        let (worker, engine) = Worker::start(engine)?;
+        let worker = Worker::start(engine)?;
         let app = Arc::new(App::new(served, worker, config.running_max, options));
-        Ok(Self { app, listener, engine })
+        Ok(Self { app, listener })
     }
 
     /// Where it listens.
@@ -71,10 +70,8 @@ impl Server {
         &self.app
     }
 
-    /// Serves until `shutdown` is done and the answers on their way have finished. Returns the engine's thread, which ends with
-    /// the last of them.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> std::thread::JoinHandle<()> {
+    /// Serves until `shutdown` is done and the answers on their way have finished.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
         listener::serve(self.app.clone(), routes::routes(self.app), self.listener, shutdown).await;
-        self.engine
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use serde_json::json;
+use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::app::App;
@@ -56,7 +57,7 @@ async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render(&app))
 }
 
-fn describe(app: &App) -> serde_json::Value {
+fn describe(app: &App) -> Value {
     json!({
         "id": app.served.model_name,
         "object": "model",
@@ -73,8 +74,9 @@ async fn models(State(app): State<Arc<App>>) -> impl IntoResponse {
 
 async fn model(
     State(app): State<Arc<App>>,
-    axum::extract::Path(name): axum::extract::Path<String>,
-) -> Result<Json<serde_json::Value>, ApiError> {
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::bad_request(error.to_string()))?;
     if name == app.served.model_name {
         Ok(Json(describe(&app)))
     } else {

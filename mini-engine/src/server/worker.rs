@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -80,17 +79,17 @@ struct Shared {
 
 impl Worker {
     /// Moves an engine to a thread of its own. The thread ends when the worker and all tickets are gone.
-    pub fn start<M: RowModel + Send + 'static>(engine: Engine<M>) -> std::io::Result<(Self, JoinHandle<()>)> {
+    pub fn start<M: RowModel + Send + 'static>(engine: Engine<M>) -> std::io::Result<Self> {
         let (commands, inbox) = channel();
         let limits = engine.limits();
         let shared = Arc::new(Shared::default());
         let mut seat = Seat { engine, shared: shared.clone(), flights: BTreeMap::new(), requests: BTreeMap::new() };
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
+        std::thread::Builder::new().name("engine".into()).spawn(move || {
             // Set even if the engine panics, so that nobody takes it for alive.
             let _ended = SetOnDrop(seat.shared.clone());
             seat.run(&inbox);
         })?;
-        Ok((Self { commands, limits, next_ticket: AtomicU64::new(0), shared }, thread))
+        Ok(Self { commands, limits, next_ticket: AtomicU64::new(0), shared })
     }
 
     /// The limits that requests are checked against.
@@ -195,14 +194,16 @@ impl<M: RowModel> Seat<M> {
                 }
             }
             let before = self.engine.stats().steps;
-            let trouble = match self.engine.step() {
+            let stepped = self.engine.step();
+            // Before anybody hears of the step.
+            self.publish();
+            let trouble = match stepped {
                 Ok(events) => {
                     events.into_iter().for_each(|event| self.pass_on(event));
                     "its plans are refused".to_owned()
                 }
                 Err(error) => error.to_string(),
             };
-            self.publish();
             let advanced = self.engine.live() == 0 || self.engine.stats().steps > before;
             fruitless = if advanced { 0 } else { fruitless + 1 };
             self.shared.failing.store(fruitless > 0, Ordering::Relaxed);
@@ -281,5 +282,101 @@ impl<M: RowModel> Seat<M> {
             let _ = flight.updates.send(Update::Abandoned(format!("the engine cannot compute a step: {trouble}")));
         }
         self.requests.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels_rs::backend::{SampleParams, Sampled, StepRows};
+
+    use super::*;
+    use crate::engine::fake::{FakeError, FakeModel};
+    use crate::engine::{EngineConfig, StepOutcome, Want};
+
+    /// A model none of whose steps succeeds.
+    struct Broken(FakeModel);
+
+    impl RowModel for Broken {
+        type Error = FakeError;
+
+        fn vocab(&self) -> usize {
+            self.0.vocab()
+        }
+
+        fn context_max(&self) -> usize {
+            self.0.context_max()
+        }
+
+        fn choose(&mut self, _: &[f32], _: &[SampleParams]) -> Result<Vec<Sampled>, FakeError> {
+            Err(FakeError)
+        }
+
+        fn forward(&mut self, _: &StepRows, _: &[Want]) -> Result<StepOutcome, FakeError> {
+            Err(FakeError)
+        }
+    }
+
+    fn fake(change: impl FnOnce(&mut FakeModel)) -> Worker {
+        let config = EngineConfig::default();
+        let mut model = FakeModel::new(config.pages, config.page_tokens, 1);
+        change(&mut model);
+        Worker::start(Engine::new(model, config).unwrap()).unwrap()
+    }
+
+    /// All tokens of a request, and the last update.
+    fn run(ticket: &mut Ticket) -> (Vec<u32>, Update) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut tokens = Vec::new();
+        loop {
+            match runtime.block_on(ticket.next()) {
+                Update::Token { token, .. } => tokens.push(token),
+                Update::PromptRow { .. } => {}
+                last => return (tokens, last),
+            }
+        }
+    }
+
+    fn request(tokens_max: usize) -> Request {
+        Request { prompt: vec![1, 2, 3], tokens_max, ..Request::default() }
+    }
+
+    #[test]
+    fn a_step_that_fails_once_changes_no_answer() {
+        let (expected, _) = run(&mut fake(|_| {}).submit(request(20), Watch::default()));
+        let worker = fake(|model| model.break_after(5));
+        let (tokens, last) = run(&mut worker.submit(request(20), Watch::default()));
+        assert_eq!((tokens, worker.is_healthy()), (expected, true));
+        assert!(matches!(last, Update::Finished(Finish::Length)));
+    }
+
+    #[test]
+    fn a_model_that_always_fails_ends_its_requests_and_not_the_worker() {
+        let config = EngineConfig::default();
+        let model = Broken(FakeModel::new(config.pages, config.page_tokens, 1));
+        let worker = Worker::start(Engine::new(model, config).unwrap()).unwrap();
+        for _ in 0..2 {
+            let (tokens, last) = run(&mut worker.submit(request(20), Watch::default()));
+            assert!(
+                tokens.is_empty() && matches!(&last, Update::Abandoned(why) if why.contains("told to fail")),
+                "{last:?}"
+            );
+            assert!(!worker.is_healthy());
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused() {
+        let worker = fake(|_| {});
+        let (_, last) = run(&mut worker.submit(request(0), Watch::default()));
+        assert!(matches!(last, Update::Refused(Refusal::NoTokens)));
+    }
+
+    #[test]
+    fn a_dropped_ticket_is_cancelled() {
+        let worker = fake(|_| {});
+        drop(worker.submit(request(500), Watch::default()));
+        // Commands are obeyed in order, before the next step.
+        run(&mut worker.submit(request(3), Watch::default()));
+        assert_eq!((worker.stats().cancelled, worker.live()), (1, 0));
     }
 }
