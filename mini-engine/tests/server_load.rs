@@ -129,7 +129,7 @@ fn penalties_and_bias_in_a_batch_are_those_alone() {
     let request = |index: u32| Request {
         prompt: (0..5 + 3 * index).map(|position| (position * 7 + index) % 200).collect(),
         sampling: Sampling {
-            temperature: if index % 3 == 0 { 0.0 } else { 1.2 },
+            temperature: if index.is_multiple_of(3) { 0.0 } else { 1.2 },
             seed: u64::from(index),
             adjust: Adjust {
                 repetition_penalty: [1.0, 1.4, 0.8][index as usize % 3],

@@ -37,7 +37,7 @@ impl Field {
             Treatment::Supported => "supported".to_owned(),
             Treatment::Extension => "extension".to_owned(),
             Treatment::Ignored => "ignored".to_owned(),
-            Treatment::Refused(&[]) => "refused".to_owned(),
+            Treatment::Refused([]) => "refused".to_owned(),
             Treatment::Refused(unless) => {
                 let values: Vec<String> = unless.iter().map(|value| format!("`{value}`")).collect();
                 format!("refused, except {}", values.join(", "))
