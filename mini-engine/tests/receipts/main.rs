@@ -71,7 +71,8 @@ struct Question {
 impl Question {
     /// Random enough that neighbouring tokens differ; the random models repeat themselves at low temperatures.
     fn warm(text: &str, seed: u64) -> Self {
-        let sampling = Sampling { temperature: 40.0, top_k: Some(200), top_p: 0.99, min_p: 0.001, seed };
+        let sampling =
+            Sampling { temperature: 40.0, top_k: Some(200), top_p: 0.99, min_p: 0.001, seed, ..Sampling::default() };
         Self { text: text.into(), sampling, stops: Vec::new(), tokens_max: 10 }
     }
 }
@@ -201,8 +202,14 @@ fn stop_strings_stop_tokens_and_the_context_are_replayed() {
 fn greedy_extreme_and_broken_characters_pass() {
     let lab = Lab::new("tiny:qwen2", Arithmetic::Sm90);
     let greedy = Sampling { seed: u64::MAX, ..Sampling::default() };
-    let extreme =
-        Sampling { temperature: f32::MAX, top_k: Some(u32::MAX), top_p: f32::MIN_POSITIVE, min_p: 1.0, seed: 1 };
+    let extreme = Sampling {
+        temperature: f32::MAX,
+        top_k: Some(u32::MAX),
+        top_p: f32::MIN_POSITIVE,
+        min_p: 1.0,
+        seed: 1,
+        ..Sampling::default()
+    };
     let minus_zero = Sampling { temperature: -0.0, min_p: -0.0, ..Sampling::default() };
     for sampling in [greedy, extreme, minus_zero] {
         let question = Question { sampling, tokens_max: 3, ..Question::warm("é\u{1F600}\0\n\"\\", 0) };
