@@ -138,6 +138,10 @@ pub struct WitnessLine {
     pub bits: [String; 2],
     /// The problem it demonstrates.
     pub shows: String,
+    /// The trees of the element in the two launches.
+    pub trees: [String; 2],
+    /// What marks in the trees mean.
+    pub legend: Vec<String>,
 }
 
 /// All that is known of one kernel.
@@ -161,6 +165,8 @@ pub struct Report {
     pub outputs: Vec<Output>,
     /// Digest over all outputs.
     pub digest: Option<String>,
+    /// The same with arguments by their names in the source, where the file has them: equal across specialisations of one kernel.
+    pub digest_by_name: Option<String>,
     /// The digest hangs on the layout of a reduction that TTIR does not show.
     pub layout_needed: bool,
     /// Arguments by which the compiler may specialise the layout.
@@ -213,6 +219,7 @@ fn unknown(module: &Module, why: &str) -> Report {
         args: vec![],
         outputs: vec![],
         digest: None,
+        digest_by_name: None,
         layout_needed: false,
         specialises: vec![],
         reasons: vec![Reason { text: why.into(), source: None, line: 0 }],
@@ -297,24 +304,30 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
         .iter()
         .map(|r| ArgLine { name: arg(r.index), role: r.role.into(), batch: r.batch, given: r.given })
         .collect();
-    let mut texts = Vec::new();
+    let (mut texts, mut named) = (Vec::new(), Vec::new());
     let stopped = e.arena.stopped();
     for j in &a.sites {
-        let (digest, tree) = if stopped || !j.problems.is_empty() && j.problems.iter().any(|p| !p.is_suspicion()) {
-            (None, String::new())
-        } else {
-            // For people by name; for the digest by position, since the generic form has no names.
-            let tree = Trees::new(&mut e.arena, &arg, options.layout.clone()).tree(j.solved.value);
-            let by_position = |i: u32| format!("arg{i}");
-            let mut trees = Trees::new(&mut e.arena, &by_position, options.layout.clone());
-            let canonical = trees.tree(j.solved.value);
-            report.layout_needed |= trees.layout_needed;
-            let atomic = matches!(j.solved.site.kind, crate::eval::SiteKind::Atomic(_));
-            let proved = j.problems.is_empty() && canonical.is_closed() && !atomic;
-            (proved.then(|| canonical.digest().to_string()), tree.pretty())
-        };
+        let (digest, by_name, tree) =
+            if stopped || !j.problems.is_empty() && j.problems.iter().any(|p| !p.is_suspicion()) {
+                (None, String::new(), String::new())
+            } else {
+                // For people by name; for the digest by position, since the generic form has no names.
+                let tree = Trees::new(&mut e.arena, &arg, options.layout.clone()).tree(j.solved.value);
+                let by_position = |i: u32| format!("arg{i}");
+                let mut trees = Trees::new(&mut e.arena, &by_position, options.layout.clone());
+                let canonical = trees.tree(j.solved.value);
+                report.layout_needed |= trees.layout_needed;
+                let atomic = matches!(j.solved.site.kind, crate::eval::SiteKind::Atomic(_));
+                let proved = j.problems.is_empty() && canonical.is_closed() && !atomic;
+                (proved.then(|| canonical.digest().to_string()), tree.digest().to_string(), tree.pretty())
+            };
         if let Some(d) = &digest {
-            texts.push(d.clone());
+            let position = match e.arena.node(j.solved.site.base) {
+                Node::ArgPtr(i) => *i,
+                _ => u32::MAX,
+            };
+            texts.push((format!("arg{position}"), d.clone()));
+            named.push((show(&e.arena, j.solved.site.base), by_name));
         }
         let op = j.solved.site.op.op;
         report.outputs.push(Output {
@@ -329,11 +342,9 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
         });
     }
     if report.outputs.iter().all(|o| o.digest.is_some()) && !texts.is_empty() && a.problems.is_empty() {
-        texts.sort();
-        report.digest = Some(match texts.as_slice() {
-            [one] => one.clone(),
-            many => reduction_tree::tree::Digest::of(&many.join("\n")).to_string(),
-        });
+        let all_named = e.module.kernel().is_some_and(|k| k.params.iter().all(|p| k.name_of(p.value).is_some()));
+        report.digest_by_name = all_named.then(|| joint_digest(named));
+        report.digest = Some(joint_digest(texts));
     }
     if let Some(k) = e.module.kernel() {
         for (i, p) in k.params.iter().enumerate() {
@@ -342,6 +353,18 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
             if pointer || int {
                 report.specialises.push(names[i].clone());
             }
+        }
+    }
+}
+
+/// The digest of the trees of all outputs, each with the output that it belongs to.
+fn joint_digest(mut each: Vec<(String, String)>) -> String {
+    each.sort();
+    match each.as_slice() {
+        [(_, one)] => one.clone(),
+        many => {
+            let lines: Vec<String> = many.iter().map(|(output, digest)| format!("{output} {digest}")).collect();
+            reduction_tree::tree::Digest::of(&lines.join("\n")).to_string()
         }
     }
 }
@@ -358,7 +381,7 @@ fn decide(
     if e.arena.stopped() {
         let why = e.arena.exhausted.clone().unwrap_or_default();
         report.verdict = Verdict::Unknown;
-        report.digest = None;
+        (report.digest, report.digest_by_name) = (None, None);
         report.reasons.push(Reason { text: why, source: None, line: 0 });
         return;
     }
@@ -402,7 +425,7 @@ fn decide(
         }
     }
     report.verdict = Verdict::Unknown;
-    report.digest = None;
+    (report.digest, report.digest_by_name) = (None, None);
     report.outputs.iter_mut().for_each(|o| o.digest = None);
     if options.witness_budget.is_zero() {
         return;
@@ -424,6 +447,8 @@ fn decide(
             element: format!("{}[{}]{at}", arg(w.pointer), w.element),
             bits: [format!("{:#x}", w.bits.0), format!("{:#x}", w.bits.1)],
             shows: shown.text(&|t| e.arena.show(t, &arg)),
+            trees: w.sides.trees,
+            legend: w.sides.legend,
         });
     }
 }

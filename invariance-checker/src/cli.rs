@@ -1,19 +1,23 @@
 //! The command line: files in, verdicts, classes and an exit code out.
 
 use crate::check::{Options, Report, Verdict, check, position};
+use crate::classes::{Agreement, Classes, Member};
 use crate::contract::Contract;
+use crate::ir::{Function, Param};
 use crate::report::{sarif, svg, text};
 use crate::{input, layout};
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Proves that Triton kernels are batch invariant, or shows the two launches that differ.
 ///
-/// Exit code: 0 all INVARIANT, 1 some VARIANT (or a condition that was not allowed), 2 some UNKNOWN, 3 bad input.
+/// Exit code: 0 all INVARIANT; 1 some VARIANT, or a condition that was not allowed, or (with --variants) several trees; 2 some UNKNOWN,
+/// or a variant without a class; 3 bad input. With several files the first of 3, 1, 2, 0 that applies.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 #[allow(clippy::struct_excessive_bools)]
@@ -61,10 +65,17 @@ pub struct Cli {
 
 /// One file's outcome.
 struct Outcome {
-    file: PathBuf,
+    file: String,
     text: String,
-    report: Result<Report, String>,
+    result: Result<Checked, String>,
+}
+
+/// A file that could be read.
+struct Checked {
+    report: Report,
     names: Vec<String>,
+    compiled: Option<layout::Compiled>,
+    special: Vec<String>,
 }
 
 /// Runs the command line and returns the exit code.
@@ -76,43 +87,73 @@ pub fn run(cli: &Cli) -> u8 {
             return 3;
         }
     };
-    let progress = std::io::stderr().is_terminal() && !cli.quiet && cli.files.len() > 8;
-    let done = std::sync::atomic::AtomicUsize::new(0);
+    let progress = Progress::new(cli);
     let outcomes: Vec<Outcome> = cli
         .files
         .par_iter()
         .map(|f| {
             let out = one(cli, &contract, f);
-            let n = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-            if progress {
-                eprint!("\r{n}/{} kernels", cli.files.len());
-            }
+            progress.step();
             out
         })
         .collect();
-    if progress {
-        eprint!("\r\x1b[K");
-    }
+    progress.bar.finish_and_clear();
     let bad = report_bad_input(cli, &contract, &outcomes);
-    let mut stdout = std::io::stdout().lock();
-    let classes_agree = match print(cli, &outcomes, &mut stdout) {
-        Ok(agree) => agree,
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => true,
+    let good: Vec<(&Outcome, &Checked)> = outcomes.iter().filter_map(|o| Some((o, o.result.as_ref().ok()?))).collect();
+    let members: Vec<Member<'_>> = good
+        .iter()
+        .map(|(o, c)| Member { file: &o.file, report: &c.report, compiled: c.compiled.as_ref(), special: &c.special })
+        .collect();
+    let classes = Classes::of(&members);
+    match print(cli, &good, &classes, &mut std::io::stdout().lock()) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(e) => {
             eprintln!("error: writing the report: {e}");
             return 3;
         }
-    };
-    let verdicts: Vec<Verdict> = outcomes.iter().filter_map(|o| o.report.as_ref().ok().map(|r| r.verdict)).collect();
+    }
+    let verdicts: Vec<Verdict> = good.iter().map(|(_, c)| c.report.verdict).collect();
+    exit_code(bad, &verdicts, cli.variants.then_some(classes.agreement))
+}
+
+/// 3 before 1 before 2 before 0: what cannot be read may hide anything, a refutation outweighs a doubt.
+fn exit_code(bad: bool, verdicts: &[Verdict], agreement: Option<Agreement>) -> u8 {
     if bad {
         3
-    } else if verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under)) || cli.variants && !classes_agree
+    } else if verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under))
+        || agreement == Some(Agreement::Several)
     {
         1
-    } else if verdicts.contains(&Verdict::Unknown) {
+    } else if verdicts.contains(&Verdict::Unknown) || agreement == Some(Agreement::Open) {
         2
     } else {
         0
+    }
+}
+
+/// A bar on a terminal, once a run takes longer than a second.
+struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+    wanted: bool,
+}
+
+impl Progress {
+    fn new(cli: &Cli) -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(cli.files.len() as u64), ProgressDrawTarget::hidden());
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {eta} left") {
+            bar.set_style(style);
+        }
+        let wanted = std::io::stderr().is_terminal() && !cli.quiet && cli.files.len() > 1;
+        Progress { bar, start: Instant::now(), wanted }
+    }
+
+    fn step(&self) {
+        if self.wanted && self.bar.is_hidden() && self.start.elapsed() > Duration::from_secs(1) {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.inc(1);
     }
 }
 
@@ -122,55 +163,64 @@ fn load_contract(cli: &Cli) -> Result<Contract, String> {
     Contract::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn one(cli: &Cli, contract: &Contract, file: &Path) -> Outcome {
-    let module = match input::load(file) {
+fn one(cli: &Cli, contract: &Contract, path: &Path) -> Outcome {
+    let file = path.display().to_string();
+    let refused = |message: String| Outcome { file: file.clone(), text: String::new(), result: Err(message) };
+    let module = match input::load(path) {
         Ok(m) => m,
-        Err(e) => {
-            let message = e.render(file, std::io::stderr().is_terminal());
-            return Outcome { file: file.to_owned(), text: String::new(), report: Err(message), names: vec![] };
-        }
+        Err(e) => return refused(e.render(path, std::io::stderr().is_terminal())),
     };
     let kernel = module.kernel();
-    let names = kernel.map_or(vec![], |k| {
-        let name = |(i, p): (usize, &crate::ir::Param)| k.name_of(p.value).map_or(format!("arg{i}"), str::to_owned);
-        k.params.iter().enumerate().map(name).collect()
+    let name_of = |k: &Function, i: usize, p: &Param| k.name_of(p.value).map_or(format!("arg{i}"), str::to_owned);
+    let params = || kernel.into_iter().flat_map(|k| k.params.iter().enumerate().map(move |(i, p)| (k, i, p)));
+    let names: Vec<String> = params().map(|(k, i, p)| name_of(k, i, p)).collect();
+    let special = params().flat_map(|(k, i, p)| {
+        let name = name_of(k, i, p);
+        p.attrs.iter().filter_map(move |(a, v)| Some(format!("{name} {a} = {}", v.as_int()?)))
     });
-    let entry = contract.entry(kernel.map_or("", |k| k.name.as_str()));
+    let special: Vec<String> = special.collect();
+    let kernel = kernel.map_or("", |k| k.name.as_str());
+    let compiled = match layout::beside(path, kernel) {
+        Ok(c) => c,
+        Err(message) => return refused(format!("error: {message}\n")),
+    };
+    let entry = contract.entry(kernel);
     let join = |a: &[String], b: Vec<String>| a.iter().cloned().chain(b).collect::<Vec<_>>();
     let options = Options {
         batch_args: join(&cli.batch_args, entry.batch),
         fixed_args: join(&cli.fixed_args, entry.fixed),
         allow: join(&cli.allow, entry.allow),
-        layout: layout::beside(file),
+        layout: compiled.as_ref().and_then(|c| c.order.clone()),
         timeout: Duration::from_secs(cli.timeout),
         witness_budget: Duration::from_secs(cli.witness_seconds),
     };
     let report = check(&module, &options);
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    Outcome { file: file.to_owned(), text, report: Ok(report), names }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    Outcome { file, text, result: Ok(Checked { report, names, compiled, special }) }
 }
 
 /// Files that could not be read, and argument names that no kernel has: a misspelt name must not pass for "nothing depends on it".
 fn report_bad_input(cli: &Cli, contract: &Contract, outcomes: &[Outcome]) -> bool {
     let mut bad = false;
     for o in outcomes {
-        if let Err(message) = &o.report {
+        if let Err(message) = &o.result {
             eprint!("{message}");
             bad = true;
         }
     }
+    let good: Vec<&Checked> = outcomes.iter().filter_map(|o| o.result.as_ref().ok()).collect();
     let wanted =
         cli.batch_args.iter().chain(&cli.fixed_args).chain(&contract.default.batch).chain(&contract.default.fixed);
     for name in wanted {
-        if !outcomes.iter().any(|o| position(&o.names, name).is_some()) {
+        if !good.iter().any(|c| position(&c.names, name).is_some()) {
             eprintln!("error: expected the name of an argument of some kernel, got {name}");
             bad = true;
         }
     }
     for (kernel, entry) in &contract.kernel {
-        for o in outcomes.iter().filter(|o| o.report.as_ref().is_ok_and(|r| r.kernel == *kernel)) {
-            for name in entry.batch.iter().chain(&entry.fixed).filter(|n| position(&o.names, n).is_none()) {
-                eprintln!("error: contract of {kernel}: expected one of {}, got {name}", o.names.join(", "));
+        for c in good.iter().filter(|c| c.report.kernel == *kernel) {
+            for name in entry.batch.iter().chain(&entry.fixed).filter(|n| position(&c.names, n).is_none()) {
+                eprintln!("error: contract of {kernel}: expected one of {}, got {name}", c.names.join(", "));
                 bad = true;
             }
         }
@@ -178,99 +228,78 @@ fn report_bad_input(cli: &Cli, contract: &Contract, outcomes: &[Outcome]) -> boo
     bad
 }
 
-/// Prints the reports; true if the files are one class.
-fn print(cli: &Cli, outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<bool> {
-    let good: Vec<(&Outcome, &Report)> = outcomes.iter().filter_map(|o| Some((o, o.report.as_ref().ok()?))).collect();
-    let classes = classes(&good);
-    let agree = classes.len() == 1 && classes.keys().all(Option::is_some);
+fn print(cli: &Cli, good: &[(&Outcome, &Checked)], classes: &Classes, out: &mut impl Write) -> std::io::Result<()> {
     if let Some(dir) = &cli.svg {
-        std::fs::create_dir_all(dir)?;
-        for (o, r) in &good {
-            let stem = o.file.file_stem().map_or_else(|| r.kernel.clone(), |s| s.to_string_lossy().into_owned());
-            std::fs::write(dir.join(format!("{stem}.svg")), svg::page(r))?;
-        }
+        pictures(dir, good)?;
     }
     if cli.json {
-        let list: Vec<_> =
-            good.iter().map(|(o, r)| serde_json::json!({"file": o.file.display().to_string(), "report": r})).collect();
-        let classes: Vec<_> =
-            classes.iter().map(|(d, files)| serde_json::json!({"digest": d, "files": files})).collect();
-        writeln!(out, "{:#}", serde_json::json!({"kernels": list, "classes": classes}))?;
-        return Ok(agree);
+        let list = good.iter().map(|(o, c)| serde_json::json!({"file": o.file, "report": c.report}));
+        let list: Vec<_> = list.collect();
+        return writeln!(out, "{:#}", serde_json::json!({"kernels": list, "classes": classes}));
     }
     if cli.sarif {
-        let list: Vec<(String, Report)> =
-            good.iter().map(|(o, r)| (o.file.display().to_string(), (*r).clone())).collect();
-        writeln!(out, "{:#}", sarif::log(&list))?;
-        return Ok(agree);
+        let list: Vec<(&str, &Report)> = good.iter().map(|(o, c)| (o.file.as_str(), &c.report)).collect();
+        return writeln!(out, "{:#}", sarif::log(&list));
     }
     let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    for (o, r) in &good {
-        if cli.quiet && r.verdict == Verdict::Invariant {
+    for (o, c) in good {
+        if cli.quiet && c.report.verdict == Verdict::Invariant {
             continue;
         }
-        writeln!(out, "{}", text::line(r, colour))?;
+        writeln!(out, "{}", text::line(&c.report, colour))?;
         if cli.explain {
-            writeln!(out, "{}", text::explain(r, &o.file.display().to_string(), &o.text, colour))?;
+            writeln!(out, "{}", text::explain(&c.report, &o.file, &o.text, colour))?;
         }
     }
     if cli.variants {
-        print_classes(&classes, &good, agree, out)?;
-    }
-    Ok(agree)
-}
-
-/// Files by digest; `None` holds those without one.
-fn classes(good: &[(&Outcome, &Report)]) -> BTreeMap<Option<String>, Vec<String>> {
-    let mut out: BTreeMap<Option<String>, Vec<String>> = BTreeMap::new();
-    for (o, r) in good {
-        // Without its layout, a tree with an order that TTIR does not fix may be another in another file.
-        let known = !r.layout_needed || layout::beside(&o.file).is_some() || good.len() == 1;
-        let key = r.digest.clone().filter(|_| known);
-        out.entry(key).or_default().push(o.file.display().to_string());
-    }
-    out
-}
-
-fn print_classes(
-    classes: &BTreeMap<Option<String>, Vec<String>>,
-    good: &[(&Outcome, &Report)],
-    agree: bool,
-    out: &mut impl Write,
-) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{} in {} {}",
-        plural(good.len(), "variant"),
-        plural(classes.len(), "class"),
-        if agree { "(one tree)" } else { "" }
-    )?;
-    for (digest, files) in classes {
-        match digest {
-            Some(d) => writeln!(out, "  class {}: {}", &d[..12], files.join(", "))?,
-            None => writeln!(out, "  no class: {}", files.join(", "))?,
-        }
-    }
-    for (o, r) in good.iter().filter(|(_, r)| r.layout_needed) {
-        match layout::beside(&o.file) {
-            Some(l) => writeln!(out, "  {}: reductions ordered by {l}", o.file.display())?,
-            None => writeln!(
-                out,
-                "  {}: the order of its reductions hangs on the compiled layout, so on num_warps and on how {} are specialised \
-                 (divisible by 16, equal to 1); put the .ttgir beside it",
-                o.file.display(),
-                r.specialises.join(", ")
-            )?,
-        }
+        write!(out, "{}", text::classes(classes))?;
     }
     Ok(())
 }
 
-fn plural(n: usize, word: &str) -> String {
-    let end = match (n, word.ends_with('s')) {
-        (1, _) => "",
-        (_, true) => "es",
-        _ => "s",
-    };
-    format!("{n} {word}{end}")
+/// One picture a file; files of one name are numbered.
+fn pictures(dir: &Path, good: &[(&Outcome, &Checked)]) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    let mut used: HashMap<String, usize> = HashMap::new();
+    for (o, c) in good {
+        let stem = Path::new(&o.file).file_stem();
+        let stem = stem.map_or_else(|| c.report.kernel.clone(), |s| s.to_string_lossy().into_owned());
+        let n = used.entry(stem.clone()).or_default();
+        *n += 1;
+        let name = if *n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") };
+        std::fs::write(dir.join(name), svg::page(&c.report))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_of_several_files_decides() {
+        use Verdict::{Invariant, Under, Unknown, Variant};
+        let cases: [(&[Verdict], u8); 12] = [
+            (&[], 0),
+            (&[Invariant], 0),
+            (&[Under], 1),
+            (&[Variant], 1),
+            (&[Unknown], 2),
+            (&[Invariant, Under], 1),
+            (&[Invariant, Variant], 1),
+            (&[Invariant, Unknown], 2),
+            (&[Under, Variant], 1),
+            (&[Under, Unknown], 1),
+            (&[Unknown, Variant], 1),
+            (&[Invariant, Unknown, Under, Variant], 1),
+        ];
+        for (verdicts, code) in cases {
+            assert_eq!(exit_code(false, verdicts, None), code, "{verdicts:?}");
+            assert_eq!(exit_code(true, verdicts, None), 3, "{verdicts:?} and bad input");
+            assert_eq!(exit_code(false, verdicts, Some(Agreement::One)), code, "{verdicts:?} in one class");
+            assert_eq!(exit_code(false, verdicts, Some(Agreement::Several)), 1, "{verdicts:?} in several classes");
+            let open = if code == 0 { 2 } else { code };
+            assert_eq!(exit_code(false, verdicts, Some(Agreement::Open)), open, "{verdicts:?} without a class");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 pub mod analysis;
 pub mod check;
+pub mod classes;
 pub mod cli;
 pub mod contract;
 pub mod eval;

@@ -6,6 +6,7 @@
 
 mod attack;
 mod fill;
+mod sides;
 
 use crate::analysis::{Analysis, Problem};
 use crate::eval::Evaluator;
@@ -16,6 +17,8 @@ use attack::{Attack, attacks};
 use fill::{Plan, Trial};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+pub use sides::Sides;
 
 /// Two launches that differ.
 #[derive(Clone, Debug)]
@@ -34,6 +37,20 @@ pub struct Witness {
     pub coordinates: Vec<(String, i128)>,
     /// The bits in the first and the second launch.
     pub bits: (u64, u64),
+    /// The trees of the element in the two launches.
+    pub sides: Sides,
+}
+
+/// An element that differs.
+struct Found {
+    pointer: u32,
+    /// Which site wrote it, if that is known.
+    site: Option<usize>,
+    /// Where it lies in each launch.
+    elements: [usize; 2],
+    /// Its coordinates in each launch, where they are known.
+    points: [HashMap<VarId, i128>; 2],
+    bits: (u64, u64),
 }
 
 /// Looks for a witness against one of the problems.
@@ -99,8 +116,20 @@ fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack
         _ => Some(run_trial(e.module, plan, &second, &opt_b)?),
     };
     let found = compare(e, a, plan, attack, (&first, &second), &x, y.as_ref().unwrap_or(&x))?;
-    let (first_text, second_text) = (plan.describe(&first, &opt_a), plan.describe(&second, &opt_b));
-    Some(Witness { change: attack.describe(plan, &first, &second), first: first_text, second: second_text, ..found })
+    let other = if y.is_some() { (&second, &opt_b) } else { (&first, &opt_a) };
+    let mut coordinates: Vec<(String, i128)> =
+        found.points[0].iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
+    coordinates.sort();
+    Some(Witness {
+        change: attack.describe(plan, &first, &second),
+        first: plan.describe(&first, &opt_a),
+        second: plan.describe(other.0, other.1),
+        pointer: found.pointer,
+        element: found.elements[0],
+        coordinates,
+        bits: found.bits,
+        sides: sides::sides(e, a, plan, attack, &found, [(&first, &opt_a), other]),
+    })
 }
 
 /// Environment for numbers: coordinates, arguments, grid.
@@ -145,22 +174,13 @@ fn compare(
     (first, second): (&Trial, &Trial),
     x: &Ran,
     y: &Ran,
-) -> Option<Witness> {
-    let witness = |pointer, element, coordinates, bits| Witness {
-        change: String::new(),
-        first: String::new(),
-        second: String::new(),
-        pointer,
-        element,
-        coordinates,
-        bits,
-    };
+) -> Option<Found> {
     let written = |r: &Ran, o: u32, at: usize| {
         let (b, a) = (r.before.get(&o)?.get(at)?, r.after.get(&o)?.get(at)?);
         (a != b).then_some(*a)
     };
     // By coordinates where they are known.
-    for j in &a.sites {
+    for (site, j) in a.sites.iter().enumerate() {
         let Node::ArgPtr(o) = *e.arena.node(j.solved.site.base) else { continue };
         for point in points(j, attack) {
             let env = |trial, p: &HashMap<VarId, i128>| Env { vars: p.clone(), trial };
@@ -175,8 +195,7 @@ fn compare(
                 && u != v
                 && !plan.both_nan(o, u, v)
             {
-                let names = p.iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
-                return Some(witness(o, at, names, (u, v)));
+                return Some(Found { pointer: o, site: Some(site), elements: [at, bt], points: [p, q], bits: (u, v) });
             }
         }
     }
@@ -190,7 +209,13 @@ fn compare(
                 && u != v
                 && !plan.both_nan(o, u, v)
             {
-                return Some(witness(o, at, vec![], (u, v)));
+                return Some(Found {
+                    pointer: o,
+                    site: None,
+                    elements: [at, at],
+                    points: [HashMap::new(), HashMap::new()],
+                    bits: (u, v),
+                });
             }
         }
     }

@@ -133,7 +133,7 @@ fn length_is_bounded() {
         format!("line 1, column {}: expected a TTIR module, found the end of the file", MAX_TEXT_BYTES + 1)
     );
     text.push(b' ');
-    assert_eq!(refused(&text), "line 1, column 1: the file has 16777217 bytes, at most 16777216 are accepted");
+    assert_eq!(refused(&text), "line 1, column 1: the file has more than 16777216 bytes");
 }
 
 #[test]
@@ -164,6 +164,15 @@ fn an_unknown_operation_is_kept_by_name() {
     assert_eq!(names, ["foo.bar/2", "foo.baz/1"]);
     assert_eq!(module.functions[0].ty(module.functions[0].blocks[0].ops[0].results[0]).to_string(), "tensor<4xf32>");
     assert_eq!(module.place(module.functions[0].blocks[0].ops[0].loc).expect("a place").to_string(), "x.py:3:4");
+}
+
+#[test]
+fn an_unknown_operation_may_end_its_line_with_its_type() {
+    let body = "    %0 = foo.bar %n : i32 -> f32\n    %1 = foo.baz : i1\n    %2 = arith.addf %0, %0 : f32";
+    let module = parse(kernel(body).as_bytes()).expect("parses");
+    let ops = &module.functions[0].blocks[0].ops;
+    let types: Vec<String> = ops.iter().map(|op| module.functions[0].ty(op.results[0]).to_string()).collect();
+    assert_eq!(types, ["f32", "i1", "f32"]);
 }
 
 #[test]

@@ -82,6 +82,7 @@ impl<'m> Machine<'m> {
     pub(super) fn program(&mut self, kernel: &'m Function, args: &[Val], linear: u64) -> Result<(), Trap> {
         let [x, y, _] = self.grid.map(u64::from);
         self.program = [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32];
+        self.memory.program = self.program;
         self.function(kernel, args.to_vec()).map(|_| ())
     }
 

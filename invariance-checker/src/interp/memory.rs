@@ -15,7 +15,23 @@ const SPACING_LOG2: u32 = 44;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     buffers: Vec<(Scalar, Vec<u8>)>,
+    watched: Option<u64>,
+    writes: Vec<Write>,
+    /// The program that is running, for the log of writes.
+    pub(super) program: [u32; 3],
 }
+
+/// One write to the watched element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Which program wrote.
+    pub program: [u32; 3],
+    /// What the element held then.
+    pub bits: u64,
+}
+
+/// Writes beyond these are not logged.
+const WRITES_MAX: usize = 4096;
 
 impl Memory {
     /// Memory without buffers.
@@ -89,6 +105,17 @@ impl Memory {
         &mut self.buffers[buffer.0 as usize].1
     }
 
+    /// Logs every write to one element from now on.
+    pub fn watch(&mut self, buffer: Buffer, element: usize) {
+        self.watched = Some(self.address(buffer) + (element * self.elem(buffer).bytes()) as u64);
+        self.writes.clear();
+    }
+
+    /// The writes to the watched element, in order.
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
     /// True if the buffer is one of this memory.
     pub fn contains(&self, buffer: Buffer) -> bool {
         (buffer.0 as usize) < self.buffers.len()
@@ -107,6 +134,9 @@ impl Memory {
     pub(super) fn store(&mut self, address: u64, size: usize, value: u64) -> Result<(), String> {
         let (buffer, offset) = self.locate(address, size)?;
         self.buffers[buffer].1[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        if self.watched == Some(address) && self.writes.len() < WRITES_MAX {
+            self.writes.push(Write { program: self.program, bits: value });
+        }
         Ok(())
     }
 

@@ -23,7 +23,7 @@ mod memory;
 mod shape;
 mod value;
 
-pub use memory::{Buffer, Memory};
+pub use memory::{Buffer, Memory, Write};
 
 use crate::ir::{Function, LocId, Module, Scalar, TextPos, Type};
 use reduction_tree::arithmetic::Arithmetic;

@@ -437,7 +437,8 @@ fn trailing_types(c: &Cursor<'_>, start: usize) -> Option<Vec<Type>> {
     } else {
         at.type_list().ok()?
     };
-    (at.at <= c.at).then_some(types)
+    // Reading a type also skips the blanks behind it, which are no longer the operation's.
+    (at.at <= c.at || c.text[c.at..at.at].trim().is_empty()).then_some(types)
 }
 
 /// `: (T, ..) -> R`.

@@ -7,7 +7,7 @@ use crate::ir::TextPos;
 pub(super) fn check(bytes: &[u8]) -> Result<&str, ParseError> {
     let start = TextPos { line: 1, column: 1 };
     if bytes.len() > MAX_TEXT_BYTES {
-        let message = format!("the file has {} bytes, at most {MAX_TEXT_BYTES} are accepted", bytes.len());
+        let message = format!("the file has more than {MAX_TEXT_BYTES} bytes");
         return Err(ParseError::in_bytes(start, 0, message));
     }
     for (magic, what) in BINARY {

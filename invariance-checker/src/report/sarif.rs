@@ -3,16 +3,17 @@
 use crate::check::{Report, Verdict};
 use serde_json::{Value, json};
 
+/// What a result can be.
+const RULES: [(&str, &str); 3] = [
+    ("variant", "Two launches store different bits for one row"),
+    ("unknown", "Batch invariance is neither proved nor refuted"),
+    ("under", "Batch invariant only under conditions"),
+];
+
 /// The log of a run over several files.
-pub fn log(reports: &[(String, Report)]) -> Value {
-    let rules: Vec<Value> = [
-        ("variant", "Two launches store different bits for one row"),
-        ("unknown", "Batch invariance is neither proved nor refuted"),
-        ("under", "Batch invariant only under conditions"),
-    ]
-    .iter()
-    .map(|(id, text)| json!({"id": id, "shortDescription": {"text": text}}))
-    .collect();
+pub fn log(reports: &[(&str, &Report)]) -> Value {
+    let rules: Vec<Value> =
+        RULES.iter().map(|(id, text)| json!({"id": id, "shortDescription": {"text": text}})).collect();
     let results: Vec<Value> = reports.iter().filter_map(|(file, r)| result(file, r)).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -49,10 +50,19 @@ fn result(file: &str, r: &Report) -> Option<Value> {
     if let Some((path, line)) = source.as_deref().and_then(split_place) {
         locations.insert(0, location(path, line));
     }
-    Some(json!({"ruleId": rule, "level": level, "message": {"text": text}, "locations": locations}))
+    Some(json!({
+        "ruleId": rule,
+        "ruleIndex": RULES.iter().position(|(id, _)| *id == rule),
+        "level": level,
+        "message": {"text": text},
+        "locations": locations,
+        // Ties the alerts of two runs together; the message names launches, which another run may choose differently.
+        "partialFingerprints": {"kernel/v1": format!("{rule} {}", r.kernel)},
+    }))
 }
 
-fn location(uri: &str, line: u32) -> Value {
+fn location(path: &str, line: u32) -> Value {
+    let uri = uri(path);
     json!({"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line.max(1)}}})
 }
 
@@ -61,4 +71,27 @@ fn split_place(place: &str) -> Option<(&str, u32)> {
     let (rest, _column) = place.rsplit_once(':')?;
     let (path, line) = rest.rsplit_once(':')?;
     Some((path, line.parse().ok()?))
+}
+
+/// A path as a URI reference.
+fn uri(path: &str) -> String {
+    let mut out = String::new();
+    for byte in path.replace('\\', "/").bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_becomes_a_uri() {
+        assert_eq!(uri("a dir/k#1.ttir"), "a%20dir/k%231.ttir");
+        assert_eq!(uri("sub\\k.ttir"), "sub/k.ttir");
+    }
 }

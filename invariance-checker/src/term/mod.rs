@@ -311,6 +311,12 @@ impl Arena {
         self.exhausted.is_some()
     }
 
+    /// Time for making terms to show, after the last answer was given.
+    pub fn more_time(&mut self, time: std::time::Duration) {
+        self.deadline = std::time::Instant::now() + time;
+        self.exhausted = None;
+    }
+
     /// Interns text.
     pub fn sym(&mut self, text: &str) -> Sym {
         if let Some(&s) = self.sym_index.get(text) {
