@@ -91,8 +91,8 @@ fn of_ttgir(text: &str, kernel: &str, out: &mut Compiled) -> Result<(), String> 
         if trimmed.starts_with("module") {
             module = module.or(Some(trimmed));
         }
-        if trimmed.starts_with("tt.func public @") {
-            named = named.or(trimmed["tt.func public @".len()..].split('(').next());
+        if let Some(rest) = trimmed.strip_prefix("tt.func public @") {
+            named = named.or(rest.split('(').next());
         }
         if let Some(at) = line.find("\"tt.reduce\"(").or_else(|| line.find("\"tt.scan\"(")) {
             open.push(&line[at..]);

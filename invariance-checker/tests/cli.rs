@@ -45,7 +45,7 @@ fn exit_codes_of_every_mixture() {
     for mixture in 1u32..1 << files.len() {
         let chosen: Vec<_> = (0..files.len()).filter(|i| mixture >> i & 1 == 1).map(|i| files[i]).collect();
         let worst = [3, 1, 2, 0].into_iter().find(|c| chosen.iter().any(|(_, code)| code == c)).expect("a code");
-        let names: Vec<&str> = chosen.iter().map(|(name, _)| *name).chain(["--timeout", "60"]).collect();
+        let names: Vec<&str> = chosen.iter().map(|(name, _)| *name).chain(["--witness-seconds", "2"]).collect();
         assert_eq!(code(&names), worst, "{names:?}");
     }
 }

@@ -11,15 +11,17 @@ mod op;
 mod typecheck;
 mod types;
 mod verify;
+mod words;
 
 pub use attr::{Attr, Attrs, attr};
 pub use loc::{LocId, Location, Place};
-pub use op::{
-    AtomicOp, Axis, BinaryOp, CastOp, CmpF, CmpI, DotPrecision, Elements, MemOrder, OpKind, ReduceKind, Rounding,
-    ScaledElem, UnaryOp,
-};
+pub use op::OpKind;
 pub use types::{Elem, Float, Scalar, Type};
 pub use verify::{Fault, verify};
+pub use words::{
+    AtomicOp, Axis, BinaryOp, CastOp, CmpF, CmpI, DotPrecision, Elements, MemOrder, ReduceKind, Rounding, ScaledElem,
+    UnaryOp,
+};
 
 /// A value of one function: a parameter, a block parameter or a result. An index into [`Function::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

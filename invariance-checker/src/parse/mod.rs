@@ -11,6 +11,7 @@ mod error;
 mod locs;
 mod lower;
 mod lower_op;
+mod names;
 mod pretty;
 mod pretty_control;
 mod raw;
