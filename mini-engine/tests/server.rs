@@ -259,6 +259,55 @@ fn penalties_and_bias_act_and_do_not_depend_on_company() {
 }
 
 #[test]
+fn json_follows_its_schema_and_is_the_same_in_company() {
+    let server = TestServer::start();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "kind": { "enum": ["cat", "dog"] },
+            "legs": { "type": "integer", "minimum": 0, "maximum": 9 },
+            "tail": { "type": "boolean" },
+        },
+        "required": ["kind", "legs", "tail"],
+        "additionalProperties": false,
+    });
+    let body = |seed: u64| {
+        json!({
+            "messages": [{ "role": "user", "content": "the cat" }],
+            "response_format": { "type": "json_schema", "json_schema": { "name": "pet", "schema": schema } },
+            "seed": seed, "temperature": 0.9, "max_tokens": 600,
+        })
+    };
+    let alone: Vec<Value> = (0..6).map(|seed| server.chat(body(seed)).ok()["choices"].take()).collect();
+    let mut complete = 0;
+    for choices in &alone {
+        // Noise may put space between tokens without end.
+        if choices[0]["finish_reason"] == "stop" {
+            let text = choices[0]["message"]["content"].as_str().unwrap();
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+            assert!(value["tail"].is_boolean() && value["legs"].as_u64().unwrap() <= 9, "{text}");
+            assert!(value["kind"] == "cat" || value["kind"] == "dog", "{text}");
+            assert_eq!(value.as_object().unwrap().len(), 3);
+            complete += 1;
+        }
+    }
+    assert!(complete > 0, "{alone:?}");
+    std::thread::scope(|scope| {
+        for (seed, expected) in alone.iter().enumerate() {
+            let (server, body) = (&server, &body);
+            scope.spawn(move || assert_eq!(server.chat(body(seed as u64)).ok()["choices"], *expected));
+        }
+        // `n` answers have a grammar each.
+        let mut many = body(0);
+        many["n"] = json!(6);
+        let many = server.chat(many).ok();
+        for (index, choices) in alone.iter().enumerate() {
+            assert_eq!(many["choices"][index]["message"], choices[0]["message"]);
+        }
+    });
+}
+
+#[test]
 fn a_repeated_prompt_is_answered_from_the_cache_with_the_same_answer() {
     let server = TestServer::start();
     let prompt = "the cat sat on the mat ".repeat(8);

@@ -42,6 +42,7 @@ fn values(path: &str, name: &str) -> (Value, Value) {
         "stop_token_ids" => (json!([1]), json!([-1])),
         "logit_bias" => (json!({ "1": 1 }), json!({ "x": 1 })),
         "stream_options" => (json!({ "include_usage": true }), json!({ "x": 1 })),
+        "response_format" => (json!({ "type": "json_object" }), json!({ "type": "xml" })),
         "tools" => (json!([]), json!([1])),
         "tool_choice" => (json!("auto"), json!("required")),
         _ => (json!(1), json!("x")),

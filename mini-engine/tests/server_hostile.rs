@@ -133,7 +133,29 @@ fn a_bad_chat_is_refused_by_field() {
         (with("max_completion_tokens", json!(3)), "max_tokens"),
         (with("tools", json!([{ "type": "function" }])), "tools"),
         (with("tool_choice", json!("required")), "tool_choice"),
-        (with("response_format", json!({ "type": "json_object" })), "response_format"),
+        (with("response_format", json!({ "type": "xml" })), "response_format"),
+        (with("response_format", json!({ "type": "json_schema" })), "response_format"),
+        (
+            with(
+                "response_format",
+                json!({ "type": "json_schema", "json_schema": { "schema": { "type": "no such type" } } }),
+            ),
+            "response_format",
+        ),
+        (
+            with(
+                "response_format",
+                json!({ "type": "json_schema", "json_schema": { "schema": { "type": "string", "pattern": "(a|b)*[^".repeat(9) } } }),
+            ),
+            "response_format",
+        ),
+        (
+            with(
+                "response_format",
+                json!({ "type": "json_schema", "json_schema": { "schema": { "$ref": "http://127.0.0.1:1/x" } } }),
+            ),
+            "response_format",
+        ),
         (with("functions", json!([])), "functions"),
         (with("store", json!(true)), "store"),
         (with("audio", json!({})), "audio"),

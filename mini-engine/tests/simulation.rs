@@ -148,6 +148,7 @@ impl Simulation {
             forced,
             digest_logits: tokens_max.is_multiple_of(2),
             bypass_cache: noise.one_in(6),
+            ..Request::default()
         };
         let id = self.engine.submit(request.clone()).unwrap();
         self.requests.insert(id, request);

@@ -50,6 +50,22 @@ struct Active {
     cached: usize,
 }
 
+impl Active {
+    /// Adjusts and constrains the row that follows `history`. False where no token may follow.
+    fn shape(&self, history: &[u32], row: &mut [f32]) -> bool {
+        let prompt = self.request.prompt.len();
+        self.request.sampling.adjust.apply(history, prompt, row);
+        let Some(constraint) = &self.request.constraint else { return true };
+        match constraint.0.forbid(&history[prompt..], row) {
+            Ok(()) => row.iter().any(|logit| *logit > f32::NEG_INFINITY),
+            Err(why) => {
+                tracing::warn!(why, "a constraint failed");
+                false
+            }
+        }
+    }
+}
+
 /// Changes a plan before the ledger sees it; for negative controls and simulators.
 pub type Tamper = Box<dyn FnMut(&mut Plan, &Ledger) + Send>;
 
@@ -172,7 +188,7 @@ impl<M: RowModel> Engine<M> {
         let owners: Vec<RequestId> = records.iter().map(|launch| books[&launch.req]).collect();
         let wants = self.wants(&records, &owners);
         let outcome = self.model.forward(&rows, &wants);
-        let outcome = match outcome.and_then(|outcome| self.choose_adjusted(&records, &owners, &wants, outcome)) {
+        let outcome = match outcome.and_then(|outcome| self.choose_shaped(&records, &owners, &wants, outcome)) {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.forget_everything();
@@ -217,7 +233,7 @@ impl<M: RowModel> Engine<M> {
             let request = &self.active[id].request;
             let logits = request.logits_from.is_some_and(|from| launch.pos >= from);
             let sampling = &request.sampling;
-            let adjusted = launch.sample && !sampling.adjust.is_neutral();
+            let adjusted = launch.sample && request.shapes_rows();
             let params = sampling.params(launch.pos + 1);
             // From a row that is adjusted, the model itself chooses greedily: that tells where its log-probabilities start.
             let params = if adjusted { SampleParams { temperature: 0.0, ..params } } else { params };
@@ -230,35 +246,35 @@ impl<M: RowModel> Engine<M> {
         wants
     }
 
-    /// Chooses the tokens of the requests that adjust their logits: from a copy of the row, so that what is reported about the
-    /// row stays as the model gave it.
-    fn choose_adjusted(
+    /// Chooses the tokens of the requests that shape their rows: from a copy of the row, so that what is reported about the
+    /// row stays as the model gave it. Where nothing may follow, there is no choice.
+    fn choose_shaped(
         &mut self,
         records: &[&Launch],
         owners: &[RequestId],
         wants: &[Want],
         mut outcome: StepOutcome,
     ) -> Result<StepOutcome, M::Error> {
-        let (mut chosen, mut rows, mut params) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shaped, mut rows, mut params) = (Vec::new(), Vec::new(), Vec::new());
         for (index, want) in wants.iter().enumerate().filter(|(_, want)| want.sample.is_some()) {
             let (launch, active) = (records[want.row], &self.active[&owners[want.row]]);
-            let sampling = &active.request.sampling;
-            let Some(row) = &outcome.outcomes[index].logits else { continue };
-            if sampling.adjust.is_neutral() {
-                continue;
-            }
+            let outcome = &mut outcome.outcomes[index];
+            let Some(row) = outcome.logits.as_ref().filter(|_| active.request.shapes_rows()) else { continue };
             let start = rows.len();
             rows.extend_from_slice(row);
-            let history = &self.ledger.reqs()[active.book].toks;
-            sampling.adjust.apply(history, active.request.prompt.len(), &mut rows[start..]);
-            params.push(sampling.params(launch.pos + 1));
-            chosen.push(index);
+            if !active.shape(&self.ledger.reqs()[active.book].toks, &mut rows[start..]) {
+                rows.truncate(start);
+                outcome.sampled = None;
+                continue;
+            }
+            params.push(active.request.sampling.params(launch.pos + 1));
+            shaped.push(index);
         }
-        if chosen.is_empty() {
+        if shaped.is_empty() {
             return Ok(outcome);
         }
         let sampled = self.model.choose(&rows, &params)?;
-        for (index, Sampled { token, .. }) in chosen.into_iter().zip(sampled) {
+        for (index, Sampled { token, .. }) in shaped.into_iter().zip(sampled) {
             let outcome = &mut outcome.outcomes[index];
             let (Some(row), Some(greedy)) = (&outcome.logits, outcome.sampled) else { continue };
             // The greedy choice has the row's largest logit m and the log-probability (m - m) - ln(s), which is -ln(s).
@@ -339,7 +355,12 @@ impl<M: RowModel> Engine<M> {
             if let (true, Some(row)) = (watched, outcome.logits) {
                 events.push(Event::Logits { id, position: launch.pos, row });
             }
-            let Some(sampled) = outcome.sampled else { continue };
+            let Some(sampled) = outcome.sampled else {
+                if want.sample.is_some() {
+                    self.fail(id, Failure::Constraint { position: launch.pos + 1 }, events);
+                }
+                continue;
+            };
             if !sampled.logprob.is_finite() {
                 self.fail(id, Failure::NonFiniteLogits { position: launch.pos }, events);
                 continue;

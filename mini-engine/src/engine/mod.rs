@@ -6,6 +6,7 @@
 
 pub mod adjust;
 pub mod config;
+pub mod constraint;
 pub mod core;
 pub mod fake;
 pub mod noise;
@@ -17,6 +18,7 @@ pub mod scheduler;
 
 pub use self::adjust::Adjust;
 pub use self::config::EngineConfig;
+pub use self::constraint::{Constraint, Rule};
 pub use self::core::{Engine, Stats};
 pub use self::request::{Event, Failure, Finish, Refusal, Request, RequestId, Sampling};
 pub use self::row_model::{Outcome, RowModel, StepOutcome, Want, logits_digest};

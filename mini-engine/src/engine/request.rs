@@ -3,6 +3,7 @@
 use kernels_rs::backend::{SampleParams, Sampled};
 
 use super::adjust::Adjust;
+use super::constraint::Constraint;
 
 /// Name of a submitted request. Ids grow with arrival and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +78,8 @@ pub struct Request {
     pub digest_logits: bool,
     /// Do not read the prefix cache for this request.
     pub bypass_cache: bool,
+    /// Which tokens may follow; it acts after [`Sampling::adjust`].
+    pub constraint: Option<Constraint>,
 }
 
 /// Why a request was not admitted. Nothing was changed.
@@ -146,6 +149,11 @@ pub struct Limits {
 }
 
 impl Request {
+    /// Whether tokens are chosen from another row than the model's own.
+    pub fn shapes_rows(&self) -> bool {
+        self.constraint.is_some() || !self.sampling.adjust.is_neutral()
+    }
+
     /// Most tokens of prompt and continuation together.
     pub fn tokens_total_max(&self, context_max: usize) -> usize {
         self.prompt.len().saturating_add(self.tokens_max).min(context_max)
@@ -195,6 +203,12 @@ pub enum Failure {
     #[error("the model produced a non-finite key or value at position {position}")]
     NonFiniteKv {
         /// First such position.
+        position: usize,
+    },
+    /// The constraint could not say which tokens may follow, or allows none.
+    #[error("the constraint allows no token at position {position}")]
+    Constraint {
+        /// Position of the token.
         position: usize,
     },
     /// The logits row was not finite.

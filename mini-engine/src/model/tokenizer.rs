@@ -123,6 +123,21 @@ impl Tokenizer {
         }
     }
 
+    /// The same as grammars want it: nothing for a token that never stands for text, and special tokens marked by a byte that
+    /// no text holds.
+    pub fn grammar_bytes_of(&self, token: u32) -> Vec<u8> {
+        let special = match &self.kind {
+            Kind::Bytes if token > tiny::EOS => return Vec::new(),
+            Kind::Bytes => token > u32::from(u8::MAX),
+            Kind::Trained { tokenizer, .. } => tokenizer.get_added_tokens_decoder().contains_key(&token),
+        };
+        let mut bytes = self.bytes_of(token);
+        if special {
+            bytes.insert(0, 0xff);
+        }
+        bytes
+    }
+
     /// Whether vocabulary entries spell bytes with the alphabet of GPT-2.
     fn is_byte_level(&self) -> bool {
         match &self.kind {

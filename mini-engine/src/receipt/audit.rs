@@ -18,7 +18,7 @@ use super::identity::Identity;
 use super::replay::replay;
 use super::schema::{Body, PlanRecord, PromptSource, Receipt, SamplingRecord};
 use crate::device_model::DeviceModel;
-use crate::engine::{Engine, EngineConfig, Event, Failure, Refusal, Request, Sampling, logits_digest};
+use crate::engine::{Engine, EngineConfig, Event, Refusal, Request, Sampling, logits_digest};
 use crate::model::rope::RopeTables;
 use crate::model::{Config, Error, Model, Plan, Tokenizer};
 
@@ -301,10 +301,7 @@ fn run<B: Backend>(body: &Body, model: &Arc<Model<B>>) -> Result<Positions, Erro
                     positions.chosen[index] =
                         Some(evaluate::sample::sample(&params(&body.sampling, position), &row).token);
                 }
-                Event::Failed {
-                    failure: failure @ (Failure::NonFiniteKv { .. } | Failure::NonFiniteLogits { .. }),
-                    ..
-                } => {
+                Event::Failed { failure, .. } => {
                     positions.failure = Some(failure.to_string());
                 }
                 Event::Token { .. } | Event::Finished { .. } => {}

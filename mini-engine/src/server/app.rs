@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
+use super::grammar::Grammars;
 use super::metrics::Metrics;
 use super::run::Answer;
 use super::worker::Worker;
@@ -101,6 +102,8 @@ pub struct App {
     pub body_budget: Arc<Semaphore>,
     /// Counters.
     pub metrics: Metrics,
+    /// What `response_format` needs.
+    pub grammars: Grammars,
     queue: Arc<Semaphore>,
     queue_len: usize,
     started: u64,
@@ -118,6 +121,7 @@ impl App {
             readers: Arc::new(Semaphore::new(readers)),
             body_budget: Arc::new(Semaphore::new(BODY_BYTES_TOTAL.max(options.body_bytes_max))),
             metrics: Metrics::at_zero(),
+            grammars: Grammars::default(),
             queue: Arc::new(Semaphore::new(queue_len)),
             queue_len,
             started: now(),

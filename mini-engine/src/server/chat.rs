@@ -11,6 +11,7 @@ use super::body::receive;
 use super::common::{SHARED_FIELDS, Shared, TOP_LOGPROBS_MAX, fits, read_body};
 use super::error::ApiError;
 use super::fields::{Field, Fields, describe, ignored, refused, supported};
+use super::grammar::Format;
 use super::job::Job;
 use super::run::Asked;
 use super::shape::Shape;
@@ -30,6 +31,10 @@ pub const CHAT_FIELDS: &[Field] = &[
     supported("top_logprobs", "0 to 20, with `logprobs`."),
     supported("tools", "Passed to the model's template, where it takes tools; calls stay in the answer's text."),
     supported("tool_choice", "`auto`, or `none`, which keeps `tools` from the template."),
+    supported(
+        "response_format",
+        "`text`, `json_object` or `json_schema`; the answer follows the schema unless `max_tokens` cuts it. What of a schema cannot be followed is refused.",
+    ),
     ignored("parallel_tool_calls", "What the model calls is up to it."),
     ignored("metadata", "Nothing is stored."),
     ignored("prompt_cache_key", "Equal prefixes are found without it."),
@@ -38,7 +43,6 @@ pub const CHAT_FIELDS: &[Field] = &[
     ignored("safety_identifier", "Nothing is kept about users."),
     refused("store", &["false"], "nothing is stored"),
     refused("service_tier", &["\"auto\"", "\"default\""], "there is one tier"),
-    refused("response_format", &["{\"type\":\"text\"}"], "answers are not constrained to a grammar"),
     refused("modalities", &["[\"text\"]"], "the models speak text"),
     refused("audio", &[], "the models speak text"),
     refused("moderation", &[], "nothing is moderated"),
@@ -73,8 +77,13 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
     }
     let tokens_max = tokens_max(&mut fields)?;
     let messages = messages(fields.take("messages"))?;
+    let format = Format::read(fields.take("response_format"))?;
     let tools = tools(fields.take("tools"), fields.take("tool_choice"))?;
     debug_assert_eq!(fields.unread().count(), 0, "a supported field was not read");
+    if format != Format::Text && !shared.stop_tokens.iter().any(|token| app.served.eos.contains(token)) {
+        return Err(ApiError::field("ignore_eos", "false, since JSON ends with an end token", "true"));
+    }
+    let constraints = app.grammars.constraints(&app.served, app.worker.limits().vocab, &format, shared.n)?;
     let prompt = render(app, &messages, &tools)?;
     let tokens_max = match tokens_max {
         Some(given) => {
@@ -84,7 +93,7 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
         None => app.tokens_left(prompt.len()),
     };
     let asked = Asked { logprobs: logprobs.then_some(top.unwrap_or(0)), ..Asked::default() };
-    Ok(Job { shape: Shape::Chat, prompts: vec![prompt], tokens_max, shared, asked })
+    Ok(Job { shape: Shape::Chat, prompts: vec![prompt], tokens_max, shared, asked, constraints })
 }
 
 fn tokens_max(fields: &mut Fields) -> Result<Option<usize>, ApiError> {

@@ -56,7 +56,7 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
     for prompt in &prompts {
         super::common::fits(app, prompt.len(), tokens_max)?;
     }
-    Ok(Job { shape: Shape::Completion, prompts, tokens_max: tokens_max.max(1), shared, asked })
+    Ok(Job { shape: Shape::Completion, prompts, tokens_max: tokens_max.max(1), shared, asked, constraints: Vec::new() })
 }
 
 fn prompts(app: &App, value: Option<Value>) -> Result<Vec<Vec<u32>>, ApiError> {

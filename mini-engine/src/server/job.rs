@@ -14,7 +14,7 @@ use super::common::{ANSWERS_MAX, Shared, StreamOptions};
 use super::error::ApiError;
 use super::run::{Asked, Run};
 use super::shape::{Envelope, Shape, Usage};
-use crate::engine::Request;
+use crate::engine::{Constraint, Request};
 
 /// Events that may wait for a slow client before its answer waits too.
 const EVENTS_AHEAD: usize = 16;
@@ -34,6 +34,8 @@ pub struct Job {
     pub shared: Shared,
     /// What is wanted beside the text.
     pub asked: Asked,
+    /// A rule for each answer, where the request has one.
+    pub constraints: Vec<Option<Constraint>>,
 }
 
 impl Job {
@@ -55,6 +57,7 @@ impl Job {
                     sampling,
                     stop_tokens: self.shared.stop_tokens.clone(),
                     tokens_max: self.tokens_max,
+                    constraint: self.constraints.get(requests.len()).cloned().flatten(),
                     ..Request::default()
                 };
                 request.check(&app.worker.limits())?;

@@ -17,6 +17,7 @@ pub mod common;
 pub mod completions;
 pub mod error;
 pub mod fields;
+pub mod grammar;
 pub mod job;
 pub mod metrics;
 pub mod row;

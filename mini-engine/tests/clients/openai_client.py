@@ -3,6 +3,7 @@
     python openai_client.py http://127.0.0.1:8000/v1 KEY
 """
 
+import json
 import re
 import sys
 import typing
@@ -89,9 +90,23 @@ complete(extra_body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1, "ignor
 streamed = "".join(chunk.choices[0].text for chunk in complete(temperature=0, stream=True) if chunk.choices)
 assert streamed == plain
 
+section("JSON of a schema")
+schema = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 12}, "capital": {"type": "boolean"}},
+    "required": ["city", "capital"],
+    "additionalProperties": False,
+}
+format = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+choice = chat(response_format=format, max_completion_tokens=60, temperature=0).choices[0]
+print(f"  {choice.message.content!r}, {choice.finish_reason}")
+if choice.finish_reason == "stop":
+    value = json.loads(choice.message.content)
+    assert set(value) == {"city", "capital"} and isinstance(value["capital"], bool), value
+
 section("refusals are OpenAI's exceptions")
 refused(openai.BadRequestError, "temperature", lambda: chat(temperature=1.9e9))
-refused(openai.BadRequestError, "response_format", lambda: chat(response_format={"type": "json_object"}))
+refused(openai.BadRequestError, "response_format", lambda: chat(response_format={"type": "xml"}))
 refused(openai.BadRequestError, "no_such_field", lambda: chat(extra_body={"no_such_field": 1}))
 refused(openai.BadRequestError, "messages[0].content[0]", lambda: chat(messages=[
     {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]))
