@@ -133,9 +133,9 @@ fn penalties_and_bias_in_a_batch_are_those_alone() {
             seed: u64::from(index),
             adjust: Adjust {
                 repetition_penalty: [1.0, 1.4, 0.8][index as usize % 3],
-                frequency_penalty: [0.0, 0.9][index as usize % 2],
+                frequency_penalty: [0.0, 2.0][index as usize % 2],
                 presence_penalty: [0.5, 0.0, -0.5][index as usize % 3],
-                logit_bias: (0..index).map(|token| (token * 3, 1.5 - token as f32 * 0.3)).collect(),
+                logit_bias: (0..index).map(|token| (token * 3, 4.0 - token as f32 * 0.3)).collect(),
             },
             ..Sampling::default()
         },
@@ -172,7 +172,11 @@ fn penalties_and_bias_in_a_batch_are_those_alone() {
     let (together, stats) = run((0..12).map(request).collect());
     assert_eq!(together, alone);
     assert!(stats.step_requests_peak >= 8 && stats.policy.preemptions > 0, "{stats:?}");
-    // They do something: without them the first request that has any chooses otherwise.
-    let plain = Request { sampling: Sampling { adjust: Adjust::default(), ..request(4).sampling }, ..request(4) };
-    assert_ne!(run(vec![plain]).0[0], alone[4]);
+    // They do something: without them many of the answers are others.
+    let plain = |index| {
+        let request = request(index);
+        Request { sampling: Sampling { adjust: Adjust::default(), ..request.sampling.clone() }, ..request }
+    };
+    let changed = (0..12).filter(|&index| run(vec![plain(index)]).0[0] != alone[index as usize]).count();
+    assert!(changed >= 4, "{changed} of 12 answers differ");
 }

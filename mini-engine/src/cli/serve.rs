@@ -86,6 +86,12 @@ impl Serve {
         })
     }
 
+    /// A model that is known by a name, and not by a path, keeps it.
+    fn name(&self) -> Option<String> {
+        let known = !matches!(Source::parse(&self.model.model), Ok(Source::Path(_)));
+        self.served_name.clone().or_else(|| known.then(|| self.model.model.clone()))
+    }
+
     fn config<B: Backend>(&self, model: &Model<B>) -> Result<EngineConfig, Failure> {
         let on_cpu = self.model.compute.backend == BackendName::Cpu;
         let tokens_max = self.kv_tokens.unwrap_or(if on_cpu { KV_TOKENS_CPU } else { usize::MAX });
@@ -104,7 +110,7 @@ impl Serve {
     fn run_on<B: Backend>(&self, device: Device<B>, checkpoint: Checkpoint, options: Options) -> Result<(), Failure> {
         let model = device.load(&checkpoint, None)?;
         let config = self.config(&model)?;
-        let served = Served::new(checkpoint, self.served_name.clone(), model.plan().digest().to_string());
+        let served = Served::new(checkpoint, self.name(), model.plan().digest().to_string());
         let engine = Engine::new(DeviceModel::new(model, &config)?, config.clone())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {

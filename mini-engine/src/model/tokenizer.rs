@@ -1,5 +1,7 @@
 //! Text to tokens and back. Streaming decodes one token at a time and never emits half a character.
 
+use std::collections::BTreeSet;
+
 use super::error::{Error, Result};
 use super::tiny;
 
@@ -13,7 +15,7 @@ enum Kind {
     /// One token a byte, then start and end: the vocabulary of [`tiny`].
     Bytes,
     /// Anything that `tokenizer.json` or a GGUF vocabulary describes.
-    Trained { tokenizer: Box<tokenizers::Tokenizer>, prefix: Vec<u32> },
+    Trained { tokenizer: Box<tokenizers::Tokenizer>, prefix: Vec<u32>, added: BTreeSet<u32>, byte_level: bool },
 }
 
 impl Tokenizer {
@@ -51,7 +53,10 @@ impl Tokenizer {
     /// A trained vocabulary. `prefix` is put before a plain prompt (a GGUF file names the start token apart; a
     /// `tokenizer.json` has it in its post-processor). `digest` is that of the file's description.
     pub fn trained(tokenizer: tokenizers::Tokenizer, prefix: Vec<u32>, digest: blake3::Hash) -> Self {
-        Self { kind: Kind::Trained { tokenizer: Box::new(tokenizer), prefix }, digest }
+        let added = tokenizer.get_added_tokens_decoder().into_keys().collect();
+        // The only way to see into a sequence of decoders is what it says about itself.
+        let byte_level = tokenizer.get_decoder().is_some_and(|decoder| format!("{decoder:?}").contains("ByteLevel"));
+        Self { kind: Kind::Trained { tokenizer: Box::new(tokenizer), prefix, added, byte_level }, digest }
     }
 
     /// Tokens of a plain prompt, with the start token where the model wants one.
@@ -113,13 +118,11 @@ impl Tokenizer {
                 Ok(byte) => vec![byte],
                 Err(_) => format!("<{token}>").into_bytes(),
             },
-            Kind::Trained { tokenizer, .. } => {
-                let Some(entry) = tokenizer.id_to_token(token) else { return Vec::new() };
-                if tokenizer.get_added_tokens_decoder().contains_key(&token) {
-                    return entry.into_bytes();
-                }
-                spelled_bytes(&entry, self.is_byte_level())
-            }
+            Kind::Trained { tokenizer, added, byte_level, .. } => match tokenizer.id_to_token(token) {
+                None => Vec::new(),
+                Some(entry) if added.contains(&token) => entry.into_bytes(),
+                Some(entry) => spelled_bytes(&entry, *byte_level),
+            },
         }
     }
 
@@ -129,23 +132,13 @@ impl Tokenizer {
         let special = match &self.kind {
             Kind::Bytes if token > tiny::EOS => return Vec::new(),
             Kind::Bytes => token > u32::from(u8::MAX),
-            Kind::Trained { tokenizer, .. } => tokenizer.get_added_tokens_decoder().contains_key(&token),
+            Kind::Trained { added, .. } => added.contains(&token),
         };
         let mut bytes = self.bytes_of(token);
         if special {
             bytes.insert(0, 0xff);
         }
         bytes
-    }
-
-    /// Whether vocabulary entries spell bytes with the alphabet of GPT-2.
-    fn is_byte_level(&self) -> bool {
-        match &self.kind {
-            Kind::Bytes => false,
-            Kind::Trained { tokenizer, .. } => {
-                tokenizer.get_decoder().is_some_and(|decoder| format!("{decoder:?}").contains("ByteLevel"))
-            }
-        }
     }
 
     /// A decoder for tokens as they are sampled.
@@ -249,6 +242,22 @@ mod tests {
         let mut stream = tokenizer.stream();
         assert_eq!(stream.push(0xf0), "");
         assert_eq!(stream.finish(), "\u{fffd}");
+    }
+
+    #[test]
+    fn the_bytes_of_tokens_are_the_bytes_of_their_text() {
+        let tokenizer = trained();
+        let text = "the é🐕\u{0}\u{a0}\n~";
+        let tokens = tokenizer.encode(text).unwrap();
+        let bytes: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.bytes_of(*token)).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
+        assert_eq!(tokenizer.bytes_of(256), b"<|start|>");
+        assert_eq!(tokenizer.grammar_bytes_of(256), b"\xff<|start|>");
+        assert_eq!(tokenizer.bytes_of(9999), b"");
+        // All 256 bytes have a spelling of their own.
+        let spelled: BTreeSet<Vec<u8>> = (0..256).map(|token| tokenizer.bytes_of(token)).collect();
+        assert_eq!((spelled.len(), spelled.iter().all(|bytes| bytes.len() == 1)), (256, true));
+        assert_eq!((spelled_bytes("<0xE2>", false), spelled_bytes("\u{2581}a", false)), (vec![0xe2], b" a".to_vec()));
     }
 
     #[test]
