@@ -13,6 +13,8 @@ use std::process::Command;
 
 use reduction_tree::scalar;
 
+mod layout;
+
 /// The one list of flags. Contraction is forbidden and fast-math is never on: every rounding is in the source.
 const FLAGS: &[&str] = &["-std=c++17", "-O3", "--fmad=false", "--fatbin", "-Xptxas", "-warn-spills"];
 /// Hopper's own instructions.
@@ -28,7 +30,7 @@ const WGMMA_N: &[usize] = &[8, 16, 32, 48, 64, 96, 112, 128, 160, 192, 224, 256]
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for path in ["build.rs", "kernels", "include"] {
+    for path in ["build.rs", "layout.rs", "kernels", "include", "src/params.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
     for variable in ["NVCC", "CUDA_HOME", "PATH"] {
@@ -41,7 +43,8 @@ fn main() {
             "cargo:warning=nvcc not found (looked at NVCC, CUDA_HOME/bin and PATH): built without CUDA kernels, the cuda backend will refuse to start"
         );
     }
-    if nvcc.is_some() {
+    if let Some(nvcc) = &nvcc {
+        check_layout(nvcc, &out);
         fs::write(out.join("wgmma.cuh"), wgmma_header()).expect("OUT_DIR is writable");
         fs::write(out.join("constants.cuh"), constants_header()).expect("OUT_DIR is writable");
     }
@@ -126,6 +129,24 @@ fn compile_all(nvcc: &OsString, sources: &[PathBuf], out: &Path) -> Vec<PathBuf>
         }
     }
     images
+}
+
+/// Holds the committed bindings to the header that the kernels are compiled with: the compiler compares every struct, field
+/// and constant. A stale `src/params.rs` fails the build here and not in a kernel.
+fn check_layout(nvcc: &OsString, out: &Path) {
+    let bindings = fs::read_to_string("src/params.rs").expect("src/params.rs lies beside build.rs");
+    let source = out.join("layout.cu");
+    let checks = layout::checks(&bindings).unwrap_or_else(|e| panic!("src/params.rs: {e}"));
+    fs::write(&source, checks).expect("OUT_DIR is writable");
+    let mut command = Command::new(nvcc);
+    command.args(["-std=c++17", "--cuda", "-gencode=arch=compute_80,code=sm_80", "-I", "include"]);
+    let output = command.arg(&source).arg("-o").arg(out.join("layout.ii")).output();
+    let output = output.unwrap_or_else(|e| panic!("{}: {e}", nvcc.display()));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "src/params.rs is not what include/params.h says; bindings.sh makes it again:\n{text}"
+    );
 }
 
 /// Of a kernel's text, the headers that it includes and everything here, so that only what changed is compiled again.

@@ -35,6 +35,7 @@ struct Rows {
       for (int i = 0; i < 64; i++)
         if (!row_sees(position[(i >> 1) & 1], first + (i >> 2) * 8 + t * 2 + (i & 1), p.window)) s[i] = -INFINITY;
     }
+    float next[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       float high = s[h * 2];
@@ -42,22 +43,33 @@ struct Rows {
       for (int i = 0; i < 16; i++) high = fmaxf(high, fmaxf(s[i * 4 + h * 2], s[i * 4 + h * 2 + 1]));
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
       high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
-      const float next = fmaxf(state[h].c, __fmul_rn(high, p.scale_log2));
-      alpha[h] = row_sees_any(position[h], first, KV_TILE, p.window) ? exp2_tree(__fsub_rn(state[h].c, next)) : 1.0f;
-      state[h].c = next;
+      next[h] = fmaxf(state[h].c, __fmul_rn(high, p.scale_log2));
+      alpha[h] = row_sees_any(position[h], first, KV_TILE, p.window) ? exp2_tree(__fsub_rn(state[h].c, next[h])) : 1.0f;
+      state[h].c = next[h];
+    }
+    // A score times the scale exceeds its row's `next` by half a unit in the last place of `next` at most: by less than 128
+    // where |next| is below 2^32. Elsewhere the exponents are clamped here and stand for themselves below: x * 1 - 0.
+    float scale = p.scale_log2;
+    if (!__all_sync(~0u, fabsf(next[0]) < 4294967296.0f && fabsf(next[1]) < 4294967296.0f)) {
+#pragma unroll
+      for (int i = 0; i < 64; i++) s[i] = fminf(fmaxf(__fmaf_rn(s[i], scale, -next[(i >> 1) & 1]), -127.0f), 128.0f);
+      scale = 1.0f;
+      next[0] = next[1] = 0.0f;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         float l = __fmul_rn(state[h].l[e], alpha[h]);
 #pragma unroll
         for (int k = 0; k < 8; k++) {
           float &a = s[k * 8 + h * 2 + e], &b = s[k * 8 + 4 + h * 2 + e];
-          a = exp2_tree(__fmaf_rn(a, p.scale_log2, -next));
-          b = exp2_tree(__fmaf_rn(b, p.scale_log2, -next));
+          a = exp2_tree<true>(__fmaf_rn(a, scale, -next[h]));
+          b = exp2_tree<true>(__fmaf_rn(b, scale, -next[h]));
           l = __fadd_rn(l, __fadd_rn(a, b));
         }
         state[h].l[e] = l;
       }
-    }
   }
 
   // acc * alpha. Where no row of the warp has a new maximum every factor is exactly 1.

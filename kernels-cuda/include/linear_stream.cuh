@@ -5,8 +5,8 @@
 // tree     LinearTree of reduction-tree: one chain a chunk, chunks added left to right, epilogue, one rounding
 // tile     ROWS weight rows by TOKENS tokens; a chunk is a group of warps of the block (LOCAL) or a block of the cluster
 //          (CLUSTER); STEP blocks of 64 k a stage
-// launch   one even wave of blocks, persistent over row tiles; one producer warp, the other warps consume; dependent launch:
-//          the ring is filled with weights before the predecessor's output is awaited
+// launch   one even wave of blocks, persistent over tiles; a producer warp for each operand, the other warps consume; dependent launch: the
+//          ring is filled with weights before the predecessor's output is awaited
 // shared   ring of `stages` x LOCAL x STEP x (ROWS + x rows) x 128 bytes, then f32 partial sums when there are two chunks
 // bytes    W once, x once a block, y once
 // rounding each k16 step (tensor core), chunk additions, epilogue (f32), store (bf16 RNE or f32)
@@ -27,13 +27,17 @@ struct StreamShape {
   static_assert(CONSUMER == Consumer::Wgmma || TOKENS == 8 || TOKENS % 16 == 0, "tokens are loaded by pairs of eights");
   static_assert(CLUSTER == 1 || (ROWS / CLUSTER) % 16 == 0, "a block of the cluster finishes whole gate/up pairs");
   static_assert(LOCAL == 1 || CLUSTER == 1, "chunks live in the warps or in the cluster, not in both");
+  static_assert(CLUSTER <= 2, "a block of a cluster sends to one neighbour");
+  static_assert(CONSUMER == Consumer::Wgmma ? LOCAL == 1 : CLUSTER == 1, "sums meet in the block for mma.sync, in the cluster for wgmma");
   static constexpr int CHUNKS = LOCAL * CLUSTER;
   static constexpr int WARPS_PER_CHUNK = CONSUMER == Consumer::Wgmma ? TOKENS / 16 : ROWS / 16;
   static constexpr int CONSUMERS = LOCAL * WARPS_PER_CHUNK;
-  static constexpr int THREADS = CONSUMERS * 32 + 32;
+  static constexpr int THREADS = CONSUMERS * 32 + 64;  // and a warp for each operand
   static constexpr int OWN_ROWS = ROWS / CLUSTER;
-  static constexpr int PARTIAL_PITCH = OWN_ROWS + 4;
-  static constexpr uint32_t PARTIAL_BYTES = CHUNKS > 1 ? CHUNKS * TOKENS * PARTIAL_PITCH * 4 : 0;
+  static constexpr int PARTIAL_PITCH = ROWS + 4;
+  // 16-byte slots through which a thread receives the other chunk's sums of the rows that its block finishes.
+  static constexpr int SLOTS = OWN_ROWS / 8;
+  static constexpr uint32_t EXCHANGE_BYTES = SLOTS * CONSUMERS * 32 * 16;
 };
 
 constexpr int STREAM_STAGES_MAX = 24;
@@ -51,55 +55,7 @@ struct Stream {
     return (p.chunk_blocks + STEP - 1) / STEP;
   }
 
-  // Loads weights ahead of the predecessor's end, then both operands stage by stage.
-  __device__ __forceinline__ void produce() {
-    prefetch_map(x_map);
-    prefetch_map(weight_map);
-    const int per_tile = stage_count();
-    const int mine = cluster < p.tiles_n ? (p.tiles_n - cluster + clusters - 1) / clusters : 0;
-    const int total = mine * per_tile;
-    const int blocks = p.chunk_blocks;
-    int weight_block = 0, weight_row = cluster * ROWS, x_block = 0;
-    const int first_chunk = rank * LOCAL;
-    auto issue_weights = [&](uint32_t stage, uint32_t barrier) {
-      const int steps = min(STEP, blocks - weight_block);
-      barrier_expect(barrier, steps * LOCAL * (ROWS * 128 + x_bytes));
-#pragma unroll
-      for (int g = 0; g < LOCAL; g++)
-#pragma unroll
-        for (int u = 0; u < STEP; u++)
-          if (u < steps)
-            tensor_copy(stage + g * group_bytes + u * ROWS * 128, weight_map,
-                        ((first_chunk + g) * blocks + weight_block + u) * 64, weight_row, barrier, EVICT_FIRST);
-      weight_block += STEP;
-      if (weight_block >= blocks) weight_block = 0, weight_row += clusters * ROWS;
-    };
-    auto issue_x = [&](uint32_t stage, uint32_t barrier) {
-      const int steps = min(STEP, blocks - x_block);
-#pragma unroll
-      for (int g = 0; g < LOCAL; g++)
-#pragma unroll
-        for (int u = 0; u < STEP; u++)
-          if (u < steps)
-            tensor_copy(stage + g * group_bytes + STEP * ROWS * 128 + u * x_bytes, x_map,
-                        ((first_chunk + g) * blocks + x_block + u) * 64, 0, barrier, EVICT_LAST);
-      x_block += STEP;
-      if (x_block >= blocks) x_block = 0;
-    };
-    const int stages = p.stages;
-    const int ahead = min(total, stages);
-    for (int i = 0; i < ahead; i++) issue_weights(ring + i * stage_bytes, full + 8 * i);
-    wait_for_predecessor();
-    for (int i = 0; i < ahead; i++) issue_x(ring + i * stage_bytes, full + 8 * i);
-    int slot = 0;
-    uint32_t parity = 0;
-    for (int i = ahead; i < total; i++) {
-      barrier_wait(empty + 8 * slot, parity);
-      issue_weights(ring + slot * stage_bytes, full + 8 * slot);
-      issue_x(ring + slot * stage_bytes, full + 8 * slot);
-      if (++slot == stages) slot = 0, parity ^= 1;
-    }
-  }
+  __device__ __forceinline__ unsigned tile_count() const { return p.tiles_n * p.tiles_m; }
 
   struct Cursor {
     int slot = 0;
@@ -108,6 +64,39 @@ struct Stream {
       if (++slot == stages) slot = 0, parity ^= 1;
     }
   };
+
+  // Fills this block's part of the ring, one operand a thread: issuing a copy takes a thread long enough that one could not
+  // keep up. `first_row` gives a tile's first row of the operand. A copy brings STEP blocks of K of one chunk; those past the
+  // chunk's end are not used.
+  template <class FIRST_ROW>
+  __device__ __forceinline__ void produce(const CUtensorMap *map, uint32_t offset, uint32_t bytes, uint64_t policy, FIRST_ROW first_row) {
+    const int blocks = p.chunk_blocks, stages = p.stages;
+    Cursor cursor{0, 1};
+    for (unsigned tile = cluster; tile < tile_count(); tile += clusters) {
+      const int row = first_row(tile);
+      for (int block = 0; block < blocks; block += STEP) {
+        const uint32_t stage = ring + cursor.slot * stage_bytes + offset, barrier = full + 8 * cursor.slot;
+        barrier_wait(empty + 8 * cursor.slot, cursor.parity);
+        barrier_expect(barrier, LOCAL * bytes);
+#pragma unroll
+        for (int g = 0; g < LOCAL; g++)
+          tensor_copy_blocks(stage + g * group_bytes, map, row, (rank * LOCAL + g) * blocks + block, barrier, policy);
+        cursor.advance(stages);
+      }
+    }
+  }
+
+  // The weights do not wait for the predecessor: they fill the ring while it ends.
+  __device__ __forceinline__ void produce_weights() {
+    prefetch_map(weight_map);
+    produce(weight_map, 0, STEP * ROWS * 128, p.tiles_m > 1 ? EVICT_NORMAL : EVICT_FIRST,
+            [&](unsigned tile) -> int { return tile / p.tiles_m * ROWS; });
+  }
+  __device__ __forceinline__ void produce_x() {
+    prefetch_map(x_map);
+    wait_for_predecessor();
+    produce(x_map, STEP * ROWS * 128, STEP * x_bytes, EVICT_LAST, [&](unsigned tile) -> int { return tile % p.tiles_m * TOKENS; });
+  }
 
   // One chunk's chain for 16 weight rows and all tokens by mma.sync.
   __device__ __forceinline__ void chain(float (&acc)[TOKENS / 8][4], Cursor &cursor, int group, int row_warp, int lane) {
@@ -162,6 +151,9 @@ struct Stream {
   // One chunk's chain for 64 tokens and ROWS weight rows by wgmma. The host picks a STEP that divides the chunk, since a
   // branch between two wgmma would make the compiler wait for each.
   __device__ __forceinline__ void chain(float (&acc)[ROWS / 2], Cursor &cursor, int group, int token_group, int lane) {
+    // Few tokens: memory is what takes the time, and a stage that is free a moment earlier is worth more than busy tensor
+    // cores. Many tokens: the products of the next stage are issued before those of this one end.
+    constexpr int PENDING = TOKENS > 64 ? 1 : 0;
     const int per_tile = stage_count();
     int previous = -1;
     for (int i = 0; i < per_tile; i++) {
@@ -177,8 +169,9 @@ struct Stream {
                               descriptor_k_major(b + u * ROWS * 128 + k * 32), (i | u | k) != 0);
       }
       wgmma_commit();
-      wgmma_wait<1>();
-      if (previous >= 0 && lane == 0) barrier_arrive(empty + 8 * previous);
+      wgmma_wait<PENDING>();
+      const int read = PENDING ? previous : cursor.slot;
+      if (read >= 0 && lane == 0) barrier_arrive(empty + 8 * read);
       previous = cursor.slot;
       cursor.advance(p.stages);
     }
@@ -186,42 +179,34 @@ struct Stream {
     // Keeps the compiler from reading accumulators before the wait.
 #pragma unroll
     for (int i = 0; i < ROWS / 2; i++) asm volatile("" : "+f"(acc[i])::"memory");
-    if (lane == 0) barrier_arrive(empty + 8 * previous);
+    if (PENDING && lane == 0) barrier_arrive(empty + 8 * previous);
   }
 
-  // Where chunk `chunk`'s partial sum of (token, row of this block's own) lies.
+  // Where chunk `chunk`'s partial sum of (token, row) lies when the chunks live in the warps of one block.
   __device__ __forceinline__ uint32_t partial_at(int buffer, int chunk, int token, int row) const {
     return partial + (((buffer * SHAPE::CHUNKS + chunk) * TOKENS + token) * SHAPE::PARTIAL_PITCH + row) * 4;
   }
 
-  __device__ __forceinline__ void push(int buffer, int chunk, int token, int row, float a, float b, int row_step) const {
-    if constexpr (CLUSTER > 1) {
-      const int owner = row / SHAPE::OWN_ROWS;
-      store_cluster(map_to_rank(partial_at(buffer, chunk, token, row - owner * SHAPE::OWN_ROWS), owner), a, b);
-    } else {
-      const uint32_t at = partial_at(buffer, chunk, token, row);
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(a) : "memory");
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + row_step), "f"(b) : "memory");
-    }
+  static constexpr int PAIRS = ROWS / 2;
+  static constexpr int ITEMS = LOCAL > 1 ? (TOKENS * PAIRS + SHAPE::CONSUMERS * 32 - 1) / (SHAPE::CONSUMERS * 32) : 1;
+
+  // Bias or residual of two neighbouring outputs.
+  __device__ __forceinline__ uint32_t addend_at(unsigned token, unsigned column) const {
+    const uint16_t *from = p.epilogue == SAMETREE_EPILOGUE_BIAS ? p.bias + column : p.residual + static_cast<size_t>(token) * p.n_out + column;
+    return token < p.m && column < p.n_out ? *reinterpret_cast<const uint32_t *>(from) : 0;
+  }
+  __device__ __forceinline__ bool adds() const {
+    return p.epilogue == SAMETREE_EPILOGUE_BIAS || p.epilogue == SAMETREE_EPILOGUE_RESIDUAL;
+  }
+  __device__ __forceinline__ void store_pair(unsigned token, unsigned column, float a, float b) const {
+    const size_t at = static_cast<size_t>(token) * p.n_out + column;
+    if (p.store_f32)
+      *reinterpret_cast<float2 *>(static_cast<float *>(p.y) + at) = make_float2(a, b);
+    else
+      *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(p.y) + at) = pack_bf16(a, b);
   }
 
-  static constexpr int PAIRS = SHAPE::OWN_ROWS / 2;
-  static constexpr int ITEMS = SHAPE::CHUNKS > 1 ? (TOKENS * PAIRS + SHAPE::CONSUMERS * 32 - 1) / (SHAPE::CONSUMERS * 32) : 1;
-
-  // Bias or residual of the pairs that this thread will store, fetched before the chunks meet: its latency is hidden there.
-  __device__ __forceinline__ void fetch_addends(uint32_t (&addend)[ITEMS], int tile) const {
-    const bool bias = p.epilogue == SAMETREE_EPILOGUE_BIAS;
-    if (!bias && p.epilogue != SAMETREE_EPILOGUE_RESIDUAL) return;
-#pragma unroll
-    for (int n = 0; n < ITEMS; n++) {
-      const unsigned i = threadIdx.x + n * SHAPE::CONSUMERS * 32, token = i / PAIRS;
-      const unsigned column = tile * ROWS + rank * SHAPE::OWN_ROWS + i % PAIRS * 2;
-      if (token < p.m && column < p.n_out)
-        addend[n] = *reinterpret_cast<const uint32_t *>(bias ? p.bias + column : p.residual + static_cast<size_t>(token) * p.n_out + column);
-    }
-  }
-
-  // The sum of the chunks of two neighbouring rows of this block's own, left to right.
+  // The sum of the chunks of two neighbouring rows, left to right.
   __device__ __forceinline__ float2 add_chunks(int buffer, int token, int row) const {
     float2 sum;
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(sum.x), "=f"(sum.y) : "r"(partial_at(buffer, 0, token, row)));
@@ -235,90 +220,142 @@ struct Stream {
     return sum;
   }
 
-  __device__ __forceinline__ void finish_chunks(int buffer, int tile, const uint32_t (&addend)[ITEMS]) const {
-    const unsigned first = tile * ROWS + rank * SHAPE::OWN_ROWS;
+  // Chunks in the warps of one block: their sums meet in shared memory.
+  __device__ __forceinline__ void meet_in_block(const float (&acc)[TOKENS / 8][4], int buffer, int tile, int chunk, int row) const {
+    const int t = threadIdx.x & 3;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 8; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(partial_at(buffer, chunk, j * 8 + t * 2 + (e & 1), row + (e >> 1) * 8)), "f"(acc[j][e])
+                     : "memory");
+    // Bias or residual is fetched before the chunks meet: its latency is hidden there.
+    uint32_t addend[ITEMS] = {};
+    if (adds())
+#pragma unroll
+      for (int n = 0; n < ITEMS; n++) {
+        const unsigned i = threadIdx.x + n * SHAPE::CONSUMERS * 32;
+        addend[n] = addend_at(i / PAIRS, tile * ROWS + i % PAIRS * 2);
+      }
+    asm volatile("bar.sync 1, %0;" ::"n"(SHAPE::CONSUMERS * 32) : "memory");
     if (p.epilogue == SAMETREE_EPILOGUE_SILU_MUL) {
 #pragma unroll 2
       for (unsigned i = threadIdx.x; i < p.m * (PAIRS / 2); i += SHAPE::CONSUMERS * 32) {
         const unsigned token = i / (PAIRS / 2), pair = i % (PAIRS / 2) * 2, gate = (pair >> 3) * 16 + (pair & 7);
         const float2 g = add_chunks(buffer, token, gate), up = add_chunks(buffer, token, gate + 8);
-        linear_finish_pair(p, token, first / 2 + pair, g.x, g.y, up.x, up.y);
+        linear_finish_pair(p, token, tile * ROWS / 2 + pair, g.x, g.y, up.x, up.y);
       }
       return;
     }
-    const bool adds = p.epilogue == SAMETREE_EPILOGUE_BIAS || p.epilogue == SAMETREE_EPILOGUE_RESIDUAL;
 #pragma unroll
     for (int n = 0; n < ITEMS; n++) {
-      const unsigned i = threadIdx.x + n * SHAPE::CONSUMERS * 32, token = i / PAIRS, column = first + i % PAIRS * 2;
+      const unsigned i = threadIdx.x + n * SHAPE::CONSUMERS * 32, token = i / PAIRS, column = tile * ROWS + i % PAIRS * 2;
       if (token >= p.m || column >= p.n_out) continue;
       float2 sum = add_chunks(buffer, token, i % PAIRS * 2);
-      if (adds) sum = make_float2(__fadd_rn(sum.x, low_f32(addend[n])), __fadd_rn(sum.y, high_f32(addend[n])));
-      const size_t at = static_cast<size_t>(token) * p.n_out + column;
-      if (p.store_f32)
-        *reinterpret_cast<float2 *>(static_cast<float *>(p.y) + at) = sum;
-      else
-        *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(p.y) + at) = pack_bf16(sum.x, sum.y);
+      if (adds()) sum = make_float2(__fadd_rn(sum.x, low_f32(addend[n])), __fadd_rn(sum.y, high_f32(addend[n])));
+      store_pair(token, column, sum.x, sum.y);
     }
+  }
+
+  // Chunks in two blocks of a cluster: each block finishes half of the rows. A thread sends the other half of its sums to
+  // the thread of the same index in the neighbour, which holds the same tokens and rows of the other chunk, and the
+  // neighbour's barrier counts the bytes. No block ends before all it is sent has arrived, and a slot is written again only
+  // after its reader has sent the sums of the next tile.
+  template <int RANK>
+  __device__ __forceinline__ void meet_in_cluster(const float (&acc)[ROWS / 2], int round, int tile_n, unsigned first_token, int warp_token,
+                                                  int quad, int t) const {
+    constexpr int SLOTS = SHAPE::SLOTS, HALF = SLOTS * 4;
+    const int buffer = round & 1;
+    const uint32_t barrier = exchange_barrier + 8 * buffer;
+    const uint32_t slot = partial + buffer * SHAPE::EXCHANGE_BYTES + threadIdx.x * 16;
+    const unsigned token = first_token + warp_token + quad, row = tile_n * ROWS + RANK * SHAPE::OWN_ROWS;
+    const uint32_t peer_slot = map_to_rank(slot, RANK ^ 1), peer_barrier = map_to_rank(barrier, RANK ^ 1);
+#pragma unroll
+    for (int j = 0; j < SLOTS; j++) store_cluster(peer_slot + j * SHAPE::CONSUMERS * 32 * 16, &acc[(RANK ? 0 : HALF) + j * 4], peer_barrier);
+    // Fetched before the wait, which hides its latency, where registers allow it.
+    constexpr bool EARLY = SLOTS <= 8;
+    uint32_t addend[EARLY ? SLOTS : 1][2] = {};
+    if (EARLY && adds())
+#pragma unroll
+      for (int j = 0; j < (EARLY ? SLOTS : 1); j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) addend[j][h] = addend_at(token + h * 8, row + j * 8 + t * 2);
+    barrier_wait_cluster(barrier, (round >> 1) & 1);
+    float sum[HALF];
+#pragma unroll
+    for (int j = 0; j < SLOTS; j++) {
+      float received[4];
+      asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                   : "=f"(received[0]), "=f"(received[1]), "=f"(received[2]), "=f"(received[3])
+                   : "r"(slot + j * SHAPE::CONSUMERS * 32 * 16)
+                   : "memory");
+      // Two chunks: their sum does not depend on which one is named first.
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[j * 4 + e] = __fadd_rn(acc[(RANK ? HALF : 0) + j * 4 + e], received[e]);
+    }
+    if (p.epilogue == SAMETREE_EPILOGUE_SILU_MUL) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) finish_silu<SLOTS / 2>(sum, token, row, h, t);
+      return;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int j = 0; j < SLOTS; j++) {
+        const unsigned column = row + j * 8 + t * 2;
+        if (token + h * 8 >= p.m || column >= p.n_out) continue;
+        float a = sum[j * 4 + h * 2], b = sum[j * 4 + h * 2 + 1];
+        if (adds()) {
+          const uint32_t pair = EARLY ? addend[EARLY ? j : 0][h] : addend_at(token + h * 8, column);
+          a = __fadd_rn(a, low_f32(pair)), b = __fadd_rn(b, high_f32(pair));
+        }
+        store_pair(token + h * 8, column, a, b);
+      }
+  }
+
+  // One token's pairs of eight gate rows and eight up rows, from weight row `row` on.
+  template <int BLOCKS, int COUNT>
+  __device__ __forceinline__ void finish_silu(const float (&sum)[COUNT], unsigned token, unsigned row, int h, int t) const {
+#pragma unroll
+    for (int j = 0; j < BLOCKS; j++)
+      linear_finish_pair(p, token + h * 8, row / 2 + j * 8 + t * 2, sum[j * 8 + h * 2], sum[j * 8 + h * 2 + 1], sum[j * 8 + 4 + h * 2],
+                         sum[j * 8 + 4 + h * 2 + 1]);
   }
 
   __device__ __forceinline__ void consume(int warp, int lane) {
     const int group = warp / SHAPE::WARPS_PER_CHUNK, part = warp % SHAPE::WARPS_PER_CHUNK;
     const int quad = lane >> 2, t = lane & 3;
-    const int chunk = rank * LOCAL + group;
     Cursor cursor;
     int round = 0;
-    bool cluster_ready = CLUSTER == 1;
-    for (int tile = cluster; tile < static_cast<int>(p.tiles_n); tile += clusters, round++) {
-      const int buffer = round & 1;
+    for (unsigned tile = cluster; tile < tile_count(); tile += clusters, round++) {
       if constexpr (CONSUMER == Consumer::MmaSync) {
         float acc[TOKENS / 8][4];
         chain(acc, cursor, group, part, lane);
-        if constexpr (SHAPE::CHUNKS == 1) {
-          if (round == 0) wait_for_predecessor();
+        if (round == 0) wait_for_predecessor();
+        if constexpr (SHAPE::CHUNKS == 1)
           finish_mma(acc, tile, part, quad, t);
-        } else {
-#pragma unroll
-          for (int j = 0; j < TOKENS / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-              asm volatile("st.shared.f32 [%0], %1;" ::"r"(partial_at(buffer, chunk, j * 8 + t * 2 + (e & 1),
-                                                                      part * 16 + quad + (e >> 1) * 8)),
-                           "f"(acc[j][e])
-                           : "memory");
-        }
+        else
+          meet_in_block(acc, round & 1, tile, group, part * 16 + quad);
       } else {
         float acc[ROWS / 2];
-        chain(acc, cursor, group, part >> 2, lane);
-        const int token = part * 16 + quad;
-        if constexpr (SHAPE::CHUNKS == 1) {
-          if (round == 0) wait_for_predecessor();
-          finish_wgmma(acc, tile, token, t);
-        } else {
-          if (!cluster_ready) cluster_wait(), cluster_ready = true;
-#pragma unroll
-          for (int h = 0; h < 2; h++)
-            if (token + h * 8 < static_cast<int>(p.m))
-#pragma unroll
-              for (int j = 0; j < ROWS / 8; j++)
-                push(buffer, chunk, token + h * 8, j * 8 + t * 2, acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1], 4);
-        }
-      }
-      if constexpr (SHAPE::CHUNKS > 1) {
-        uint32_t addend[ITEMS];
-        if (round == 0) wait_for_predecessor();
-        fetch_addends(addend, tile);
         if constexpr (CLUSTER > 1) {
-          // Every thread publishes its own stores.
-#pragma unroll
-          for (int r = 0; r < CLUSTER; r++) barrier_arrive_remote(map_to_rank(exchange_barrier + 8 * buffer, r));
-          barrier_wait_cluster(exchange_barrier + 8 * buffer, (round >> 1) & 1);
-        } else {
-          asm volatile("bar.sync 1, %0;" ::"n"(SHAPE::CONSUMERS * 32) : "memory");
+          // Every thread is sent its slots, also for tokens past the last row, so that the order above holds for each.
+          if (threadIdx.x == 0) barrier_expect(exchange_barrier + 8 * (round & 1), SHAPE::EXCHANGE_BYTES);
         }
-        finish_chunks(buffer, tile, addend);
+        chain(acc, cursor, group, part >> 2, lane);
+        if (round == 0) {
+          wait_for_predecessor();
+          if constexpr (CLUSTER > 1) cluster_wait();
+        }
+        const unsigned tile_n = tile / p.tiles_m, first_token = tile % p.tiles_m * TOKENS;
+        if constexpr (SHAPE::CHUNKS == 1)
+          finish_wgmma(acc, tile_n, first_token + part * 16 + quad, t);
+        else if (rank == 0)
+          meet_in_cluster<0>(acc, round, tile_n, first_token, part * 16, quad, t);
+        else
+          meet_in_cluster<1>(acc, round, tile_n, first_token, part * 16, quad, t);
       }
     }
-    if (!cluster_ready) cluster_wait();
   }
 
   __device__ __forceinline__ void finish_mma(const float (&acc)[TOKENS / 8][4], int tile, int row_warp, int quad, int t) const {
@@ -339,20 +376,17 @@ struct Stream {
       }
   }
 
-  __device__ __forceinline__ void finish_wgmma(const float (&acc)[ROWS / 2], int tile, int token, int t) const {
+  __device__ __forceinline__ void finish_wgmma(const float (&acc)[ROWS / 2], int tile, unsigned token, int t) const {
     const bool silu = p.epilogue == SAMETREE_EPILOGUE_SILU_MUL;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       if (silu) {
-#pragma unroll
-        for (int j = 0; j < ROWS / 16; j++)
-          linear_finish_pair(p, token + h * 8, tile * (ROWS / 2) + j * 8 + t * 2, acc[j * 8 + h * 2], acc[j * 8 + h * 2 + 1],
-                             acc[j * 8 + 4 + h * 2], acc[j * 8 + 4 + h * 2 + 1]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < ROWS / 8; j++)
-          linear_finish_pair(p, token + h * 8, tile * ROWS + j * 8 + t * 2, acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1], 0.0f, 0.0f);
+        finish_silu<ROWS / 16>(acc, token, tile * ROWS, h, t);
+        continue;
       }
+#pragma unroll
+      for (int j = 0; j < ROWS / 8; j++)
+        linear_finish_pair(p, token + h * 8, tile * ROWS + j * 8 + t * 2, acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1], 0.0f, 0.0f);
     }
   }
 };
@@ -365,10 +399,7 @@ __device__ __forceinline__ void linear_stream(const CUtensorMap &weight_map, con
   const uint32_t x_bytes = p.x_rows_loaded * 128;
   const uint32_t group_bytes = STEP * (ROWS * 128 + x_bytes);
   const uint32_t stage_bytes = LOCAL * group_bytes;
-  // wgmma reads 64 rows of x although fewer were loaded; the rows past them are never stored, but must be in bounds.
-  const uint32_t padding = CONSUMER == Consumer::Wgmma ? TOKENS * 128 : 0;
-  const uint32_t barriers = base + p.stages * stage_bytes + padding;
-  const uint32_t exchange = barriers + 8 * 2 * STREAM_STAGES_MAX;
+  const uint32_t barriers = base + p.stages * stage_bytes, exchange = barriers + 8 * 2 * STREAM_STAGES_MAX;
   const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
   Stream<SHAPE, CONSUMER, ROWS, TOKENS, LOCAL, CLUSTER, STEP> stream{
       p, &weight_map, &x_map, base, barriers, barriers + 8 * STREAM_STAGES_MAX, exchange, barriers + STREAM_BARRIER_BYTES,
@@ -376,28 +407,27 @@ __device__ __forceinline__ void linear_stream(const CUtensorMap &weight_map, con
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   if (threadIdx.x == 0) {
     for (int i = 0; i < static_cast<int>(p.stages); i++) {
-      barrier_init(stream.full + 8 * i, 1);
+      barrier_init(stream.full + 8 * i, 2);
       barrier_init(stream.empty + 8 * i, SHAPE::CONSUMERS);
     }
-    barrier_init(exchange, CLUSTER * SHAPE::CONSUMERS * 32);
-    barrier_init(exchange + 8, CLUSTER * SHAPE::CONSUMERS * 32);
+    barrier_init(exchange, 1);
+    barrier_init(exchange + 8, 1);
     barrier_init_fence();
   }
   __syncthreads();
   if constexpr (CLUSTER > 1) cluster_arrive();
   let_successor_start();
-  if (warp == SHAPE::CONSUMERS) {
-    if (lane == 0) stream.produce();
+  if (warp >= SHAPE::CONSUMERS) {
+    if (lane == 0) {
+      if (warp == SHAPE::CONSUMERS)
+        stream.produce_weights();
+      else
+        stream.produce_x();
+    }
     __syncwarp();
     if constexpr (CLUSTER > 1) cluster_wait();
   } else {
     stream.consume(warp, lane);
-  }
-  // A block stays until its neighbour's stores into its shared memory are done. The exchange barrier implies it; this says it
-  // in a form that compute-sanitizer can check.
-  if constexpr (CLUSTER > 1) {
-    cluster_arrive();
-    cluster_wait();
   }
 }
 

@@ -82,6 +82,8 @@ struct RmsNormParams {
   SAMETREE_POINTER(const unsigned short) x;       // [rows, d] bf16
   SAMETREE_POINTER(const unsigned short) weight;  // [d] bf16
   SAMETREE_POINTER(unsigned short) out;           // [rows, d] bf16
+  SAMETREE_POINTER(const unsigned short) residual;  // [rows, d] bf16, added to x first, or null
+  SAMETREE_POINTER(unsigned short) sum;             // [rows, d] bf16: x + residual, or null
   unsigned rows;
   unsigned d;
   float eps;

@@ -17,8 +17,10 @@ __device__ __forceinline__ float polynomial(float f, const uint32_t (&coefficien
 
 // 2^x. Clamped to [-127, 128], where the result is +0 and +infinity; NaN gives +0. Splitting by 1.5 * 2^23 leaves a
 // fraction in [-0.5, 0.5]; integers are exact.
+template <bool BELOW_128 = false>
 __device__ __forceinline__ float exp2_tree(float x) {
-  const float clamped = fminf(fmaxf(x, -127.0f), 128.0f);
+  // BELOW_128: the caller knows that x is at most 128 or NaN, where the upper clamp changes nothing.
+  const float clamped = BELOW_128 ? fmaxf(x, -127.0f) : fminf(fmaxf(x, -127.0f), 128.0f);
   const float shifted = __fadd_rn(clamped, 12582912.0f);
   const float f = __fsub_rn(clamped, __fsub_rn(shifted, 12582912.0f));
   const float p = polynomial<6>(f, EXP2_POLYNOMIAL);

@@ -39,9 +39,10 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrival at a barrier of another block of the cluster that publishes this thread's earlier stores.
+// Arrival at a barrier of any block of the cluster. Enough where a stage was read by warpgroup products that have been waited
+// for: no access is left to be published, and a release for the cluster would cost a fence of the whole device.
 __device__ __forceinline__ void barrier_arrive_remote(uint32_t cluster_address) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
 }
 
 __device__ __forceinline__ uint32_t cluster_rank() {
@@ -54,10 +55,16 @@ __device__ __forceinline__ uint32_t map_to_rank(uint32_t address, uint32_t rank)
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
 }
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// The first use publishes barriers that were made, which barrier_init_fence has released for the cluster; the others publish
+// nothing. So the arrival is relaxed: a release would cost a fence of the whole device.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-__device__ __forceinline__ void store_cluster(uint32_t address, float a, float b) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(a), "f"(b) : "memory");
+// Stores four values into another block of the cluster and counts their bytes at its barrier, which orders them before what
+// follows a wait there.
+__device__ __forceinline__ void store_cluster(uint32_t address, const float *v, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(address), "f"(v[0]),
+               "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
+               : "memory");
 }
 
 // A box of a two-dimensional tensor map: x counts elements of the inner dimension, y rows.
@@ -69,6 +76,33 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared, const CUtensorMap *
       "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
       : "memory");
 }
+// A box of a map of blocks [k / 64, rows, 64]: neighbouring blocks of K of the same rows, one after the other in shared memory.
+__device__ __forceinline__ void tensor_copy_blocks(uint32_t shared, const CUtensorMap *map, int row, int block, uint32_t barrier,
+                                                   uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2,%3,%4}], [%5], %6;" ::"r"(shared),
+      "l"(map), "r"(0), "r"(row), "r"(block), "r"(barrier), "l"(policy)
+      : "memory");
+}
+// A box that every block of `mask` receives at the same place, where it counts at the barrier of the same place.
+__device__ __forceinline__ void tensor_copy_multicast(uint32_t shared, const CUtensorMap *map, int x, int y, uint32_t barrier, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2,%3}], [%4], %5;" ::"r"(shared),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(mask)
+      : "memory");
+}
+// The other way: a box of shared memory into global memory; what lies outside the tensor is not written. Copies are committed
+// in groups, by the thread that issued them.
+__device__ __forceinline__ void tensor_store(const CUtensorMap *map, int x, int y, uint32_t shared) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1,%2}], [%3];" ::"l"(map), "r"(x), "r"(y), "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// All committed copies have read their source; or are complete.
+__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -124,5 +124,8 @@ __device__ __forceinline__ void attention_portable(const AttentionParams &p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(128, 1) attention_portable_d64(const AttentionParams p) { attention_portable<1>(p); }
-extern "C" __global__ void __launch_bounds__(128, 1) attention_portable_d128(const AttentionParams p) { attention_portable<2>(p); }
+#define PORTABLE_VARIANT(NAME, HALVES) \
+  extern "C" __global__ void __launch_bounds__(128, 1) NAME(const AttentionParams p) { attention_portable<HALVES>(p); }
+
+PORTABLE_VARIANT(attention_portable_d64, 1)
+PORTABLE_VARIANT(attention_portable_d128, 2)

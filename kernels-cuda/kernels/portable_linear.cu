@@ -103,8 +103,11 @@ __device__ __forceinline__ void linear_portable(const LinearParams &p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(128, 3) linear_portable_t16(const LinearParams p) { linear_portable<16>(p); }
-extern "C" __global__ void __launch_bounds__(128, 3) linear_portable_t64(const LinearParams p) { linear_portable<64>(p); }
+#define PORTABLE_VARIANT(NAME, TOKENS) \
+  extern "C" __global__ void __launch_bounds__(128, 3) NAME(const LinearParams p) { linear_portable<TOKENS>(p); }
+
+PORTABLE_VARIANT(linear_portable_t16, 16)
+PORTABLE_VARIANT(linear_portable_t64, 64)
 
 // Copies rows of k elements to rows of `pitch` elements, so that 16-byte loads can read them.
 extern "C" __global__ void __launch_bounds__(256) pad_rows(const uint16_t *x, uint16_t *out, unsigned rows, unsigned k, unsigned pitch) {

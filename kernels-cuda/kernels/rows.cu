@@ -1,8 +1,8 @@
-// Operators whose reduction stays inside one row or that only move rows: rmsnorm, gather (and embedding), the fused QKV
-// stage, fill.
+// Operators whose reduction stays inside one row or that only move rows: rmsnorm, residual addition with it and alone, gather
+// (and embedding), the fused QKV stage, fill.
 //
 // tree     RmsNormTree of reduction-tree: 256 lanes of 16-byte vectors, then a pairwise tree of neighbours
-// launch   one block a row (rmsnorm), one warp a head (QKV stage), one block of 256 threads a row (gather)
+// launch   one block a row (rmsnorm, gather), head_dim / 16 threads a head (QKV stage), 256 threads
 // bytes    each row once in, once out; the second pass of rmsnorm reads registers
 // rounding f32 as written, one rounding to bf16 at the store
 #include "common.cuh"
@@ -52,8 +52,18 @@ __device__ __forceinline__ float inverse_rms(float sum, unsigned d, float eps) {
 
 }  // namespace
 
-// Rows whose length is a multiple of 8, up to 16384 elements.
-extern "C" __global__ void __launch_bounds__(256) rmsnorm_vector(const RmsNormParams p) {
+namespace {
+
+__device__ __forceinline__ uint32_t add_pair(uint32_t a, uint32_t b) {
+  return pack_bf16(__fadd_rn(low_f32(a), low_f32(b)), __fadd_rn(high_f32(a), high_f32(b)));
+}
+__device__ __forceinline__ uint4 add_vectors(uint4 a, uint4 b) {
+  return make_uint4(add_pair(a.x, b.x), add_pair(a.y, b.y), add_pair(a.z, b.z), add_pair(a.w, b.w));
+}
+
+// One row. With ADD the row is x + residual, rounded to bf16 and stored to `sum` on the way.
+template <bool ADD>
+__device__ __forceinline__ void rmsnorm_by_vectors(const RmsNormParams &p) {
   __shared__ float scratch[8];
   let_successor_start();
   const unsigned vectors = p.d / VECTOR;
@@ -63,16 +73,25 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_vector(const RmsNormPa
   for (int i = 0; i < 2; i++)
     if (threadIdx.x + i * LANES < vectors) weight[i] = reinterpret_cast<const uint4 *>(p.weight)[threadIdx.x + i * LANES];
   wait_for_predecessor();
-  const uint4 *x = reinterpret_cast<const uint4 *>(p.x + static_cast<size_t>(blockIdx.x) * p.d);
-  uint4 *out = reinterpret_cast<uint4 *>(p.out + static_cast<size_t>(blockIdx.x) * p.d);
-  uint4 kept[VECTORS_MAX];
+  const size_t row = static_cast<size_t>(blockIdx.x) * p.d;
+  const uint4 *x = reinterpret_cast<const uint4 *>(p.x + row), *residual = reinterpret_cast<const uint4 *>(p.residual + row);
+  uint4 *out = reinterpret_cast<uint4 *>(p.out + row), *stored = reinterpret_cast<uint4 *>(p.sum + row);
+  uint4 kept[VECTORS_MAX], added[ADD ? VECTORS_MAX : 1];
   float sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < VECTORS_MAX; i++)
-    if (threadIdx.x + i * LANES < vectors) kept[i] = x[threadIdx.x + i * LANES];
+  for (int i = 0; i < VECTORS_MAX; i++) {
+    const unsigned at = threadIdx.x + i * LANES;
+    if (at >= vectors) continue;
+    kept[i] = x[at];
+    if (ADD) added[ADD ? i : 0] = residual[at];
+  }
 #pragma unroll
-  for (int i = 0; i < VECTORS_MAX; i++)
-    if (threadIdx.x + i * LANES < vectors) sum = square_into(sum, kept[i]);
+  for (int i = 0; i < VECTORS_MAX; i++) {
+    const unsigned at = threadIdx.x + i * LANES;
+    if (at >= vectors) continue;
+    if (ADD) stored[at] = kept[i] = add_vectors(kept[i], added[ADD ? i : 0]);
+    sum = square_into(sum, kept[i]);
+  }
   const float r = inverse_rms(block_tree(sum, scratch), p.d, p.eps);
 #pragma unroll
   for (int i = 0; i < VECTORS_MAX; i++) {
@@ -83,18 +102,47 @@ extern "C" __global__ void __launch_bounds__(256) rmsnorm_vector(const RmsNormPa
   }
 }
 
-// Any row length.
-extern "C" __global__ void __launch_bounds__(256) rmsnorm_any(const RmsNormParams p) {
+template <bool ADD>
+__device__ __forceinline__ void rmsnorm_by_elements(const RmsNormParams &p) {
   __shared__ float scratch[8];
   let_successor_start();
   wait_for_predecessor();
-  const uint16_t *x = p.x + static_cast<size_t>(blockIdx.x) * p.d;
+  const size_t row = static_cast<size_t>(blockIdx.x) * p.d;
+  auto element = [&](unsigned i) {
+    const float x = bf16_to_f32(p.x[row + i]);
+    return ADD ? bf16_to_f32(f32_to_bf16(__fadd_rn(x, bf16_to_f32(p.residual[row + i])))) : x;
+  };
   float sum = 0.0f;
   for (unsigned first = threadIdx.x * VECTOR; first < p.d; first += LANES * VECTOR)
-    for (unsigned i = first; i < min(first + VECTOR, p.d); i++) sum = __fmaf_rn(bf16_to_f32(x[i]), bf16_to_f32(x[i]), sum);
+    for (unsigned i = first; i < min(first + VECTOR, p.d); i++) {
+      const float x = element(i);
+      sum = __fmaf_rn(x, x, sum);
+    }
   const float r = inverse_rms(block_tree(sum, scratch), p.d, p.eps);
-  for (unsigned i = threadIdx.x; i < p.d; i += LANES)
-    p.out[static_cast<size_t>(blockIdx.x) * p.d + i] = f32_to_bf16(__fmul_rn(__fmul_rn(bf16_to_f32(x[i]), r), bf16_to_f32(p.weight[i])));
+  for (unsigned i = threadIdx.x; i < p.d; i += LANES) {
+    const float x = element(i);
+    if (ADD) p.sum[row + i] = f32_to_bf16(x);
+    p.out[row + i] = f32_to_bf16(__fmul_rn(__fmul_rn(x, r), bf16_to_f32(p.weight[i])));
+  }
+}
+
+}  // namespace
+
+// Rows whose length is a multiple of 8, up to 16384 elements; then any row length. The second of each adds a residual first.
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_vector(const RmsNormParams p) { rmsnorm_by_vectors<false>(p); }
+extern "C" __global__ void __launch_bounds__(256) add_rmsnorm_vector(const RmsNormParams p) { rmsnorm_by_vectors<true>(p); }
+extern "C" __global__ void __launch_bounds__(256) rmsnorm_any(const RmsNormParams p) { rmsnorm_by_elements<false>(p); }
+extern "C" __global__ void __launch_bounds__(256) add_rmsnorm_any(const RmsNormParams p) { rmsnorm_by_elements<true>(p); }
+
+// out = a + b, element by element.
+extern "C" __global__ void __launch_bounds__(256) residual_add(const uint16_t *a, const uint16_t *b, uint16_t *out, size_t count) {
+  let_successor_start();
+  wait_for_predecessor();
+  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x, first = blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
+  for (size_t i = first; i < count / VECTOR; i += step)
+    reinterpret_cast<uint4 *>(out)[i] = add_vectors(reinterpret_cast<const uint4 *>(a)[i], reinterpret_cast<const uint4 *>(b)[i]);
+  for (size_t i = count / VECTOR * VECTOR + first; i < count; i += step)
+    out[i] = f32_to_bf16(__fadd_rn(bf16_to_f32(a[i]), bf16_to_f32(b[i])));
 }
 
 // Rows are copied 16 bytes at a time where both sides allow it.
@@ -119,94 +167,155 @@ extern "C" __global__ void __launch_bounds__(256) fill_bf16(uint16_t *out, size_
 
 namespace {
 
-// Two neighbouring pairs of the rotation, 2l and 2l + 1, belong to thread l of a warp; their four elements are two 32-bit
-// words of the head.
-struct HeadWords {
-  unsigned first, second;  // elements at which the words begin
-  bool used;
-  __device__ __forceinline__ HeadWords(unsigned head_dim, bool interleaved, int lane)
-      : first(interleaved ? lane * 4 : lane * 2), second(interleaved ? lane * 4 + 2 : lane * 2 + head_dim / 2), used(lane * 4u < head_dim) {}
-};
-
-// Lane g of RmsNormTree is a 16-byte vector of the head; thread g of the warp computes it.
-__device__ __forceinline__ float head_inverse_rms(const uint16_t *head, unsigned head_dim, float eps, int lane) {
-  float sum = 0.0f;
-  for (unsigned i = lane * VECTOR; i < min(lane * VECTOR + VECTOR, head_dim); i++)
-    sum = __fmaf_rn(bf16_to_f32(head[i]), bf16_to_f32(head[i]), sum);
-  return inverse_rms(warp_tree(sum), head_dim, eps);
-}
-
 // Halves of a word that are not finite become +0.
 __device__ __forceinline__ uint32_t finite_or_zero(uint32_t word, bool &fault) {
   const bool low = (word & 0x7f80) != 0x7f80, high = (word & 0x7f800000) != 0x7f800000;
   fault = fault || !low || !high;
   return (low ? word & 0xffff : 0) | (high ? word & 0xffff0000u : 0);
 }
-
-__device__ __forceinline__ uint32_t word_at(const uint16_t *elements, unsigned at) {
-  return *reinterpret_cast<const uint32_t *>(elements + at);
+__device__ __forceinline__ uint4 finite_or_zero(uint4 v, bool &fault) {
+  return make_uint4(finite_or_zero(v.x, fault), finite_or_zero(v.y, fault), finite_or_zero(v.z, fault), finite_or_zero(v.w, fault));
 }
+
+__device__ __forceinline__ void unpack(uint4 v, float (&e)[8]) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) e[2 * i] = low_f32(words[i]), e[2 * i + 1] = high_f32(words[i]);
+}
+__device__ __forceinline__ uint4 pack(const float (&e)[8]) {
+  return make_uint4(pack_bf16(e[0], e[1]), pack_bf16(e[2], e[3]), pack_bf16(e[4], e[5]), pack_bf16(e[6], e[7]));
+}
+__device__ __forceinline__ uint4 vector_at(const uint16_t *elements, unsigned vector) { return reinterpret_cast<const uint4 *>(elements)[vector]; }
+__device__ __forceinline__ void rotate(float &a, float &b, float cos, float sin) {
+  const float x = __fmaf_rn(a, cos, -__fmul_rn(b, sin)), y = __fmaf_rn(b, cos, __fmul_rn(a, sin));
+  a = x, b = y;
+}
+
+constexpr int QKV_THREADS = 256;
+constexpr int HEADS_A_THREAD = 2;
+constexpr int HEAD_VECTORS_MAX = 16;
+
+// Two 16-byte vectors of a head, in its two halves: elements that rotate together are in one thread for either pairing.
+struct HeadPart {
+  unsigned row, head, position;
+  uint4 low, high;
+};
+
+struct QkvStage {
+  const QkvStageParams &p;
+  unsigned threads, part;  // threads of a head, and which of them this is
+
+  __device__ __forceinline__ unsigned heads() const { return p.q_heads + 2 * p.kv.kv_heads; }
+  __device__ __forceinline__ bool is_q(unsigned head) const { return head < p.q_heads; }
+  __device__ __forceinline__ bool is_v(unsigned head) const { return head >= p.q_heads + p.kv.kv_heads; }
+
+  // Lane g of RmsNormTree is vector g of the head; the pairwise tree of neighbours ends with lanes that are zero.
+  __device__ __forceinline__ float inverse_norm(const float *sums, float eps) const {
+    float lanes[HEAD_VECTORS_MAX];
+#pragma unroll
+    for (int i = 0; i < HEAD_VECTORS_MAX; i++) lanes[i] = i < 2 * threads ? sums[i] : 0.0f;
+#pragma unroll
+    for (int width = HEAD_VECTORS_MAX / 2; width >= 1; width /= 2)
+#pragma unroll
+      for (int i = 0; i < width; i++) lanes[i] = __fadd_rn(lanes[2 * i], lanes[2 * i + 1]);
+    return inverse_rms(lanes[0], p.kv.head_dim, eps);
+  }
+
+  // Norm of q or k, and the rotation.
+  __device__ __forceinline__ void turn(HeadPart &h, const float *sums) const {
+    float a[8], b[8], w[8];
+    unpack(h.low, a);
+    unpack(h.high, b);
+    const uint16_t *weight = is_q(h.head) ? p.q_weight : p.k_weight;
+    if (weight) {
+      const float r = inverse_norm(sums, is_q(h.head) ? p.eps_q : p.eps_k);
+      unpack(vector_at(weight, part), w);
+#pragma unroll
+      for (int i = 0; i < 8; i++) a[i] = __fmul_rn(__fmul_rn(a[i], r), w[i]);
+      unpack(vector_at(weight, threads + part), w);
+#pragma unroll
+      for (int i = 0; i < 8; i++) b[i] = __fmul_rn(__fmul_rn(b[i], r), w[i]);
+    }
+    // Pairs 8 part .. 8 part + 8 in halves; interleaved, 4 part .. in the low vector and head_dim / 4 further in the high one.
+    const size_t table = static_cast<size_t>(h.position) * (p.kv.head_dim / 2);
+    const size_t first = table + part * (p.interleaved ? 4 : 8), second = p.interleaved ? first + p.kv.head_dim / 4 : first + 4;
+    float cos[8], sin[8];
+    *reinterpret_cast<float4 *>(cos) = *reinterpret_cast<const float4 *>(p.cos + first);
+    *reinterpret_cast<float4 *>(cos + 4) = *reinterpret_cast<const float4 *>(p.cos + second);
+    *reinterpret_cast<float4 *>(sin) = *reinterpret_cast<const float4 *>(p.sin + first);
+    *reinterpret_cast<float4 *>(sin + 4) = *reinterpret_cast<const float4 *>(p.sin + second);
+    if (p.interleaved) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) rotate(a[2 * i], a[2 * i + 1], cos[i], sin[i]), rotate(b[2 * i], b[2 * i + 1], cos[4 + i], sin[4 + i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; i++) rotate(a[i], b[i], cos[i], sin[i]);
+    }
+    h.low = pack(a);
+    h.high = pack(b);
+  }
+
+  __device__ __forceinline__ void store(const HeadPart &h) const {
+    if (is_q(h.head)) {
+      uint4 *to = reinterpret_cast<uint4 *>(p.q + (static_cast<size_t>(h.row) * p.q_heads + h.head) * p.kv.head_dim);
+      to[part] = h.low;
+      to[threads + part] = h.high;
+      return;
+    }
+    bool fault = false;
+    const unsigned slot = p.slots[h.row], kv_head = is_v(h.head) ? h.head - p.q_heads - p.kv.kv_heads : h.head - p.q_heads;
+    const size_t page = slot / p.kv.page_tokens, in_page = slot % p.kv.page_tokens;
+    const size_t plane = ((page * p.kv.kv_heads + kv_head) * 2 + (is_v(h.head) ? 1 : 0)) * p.kv.halves;
+    auto put = [&](unsigned vector, uint4 value) {
+      uint16_t *cell = p.kv.base + ((plane + (vector >> 3)) * p.kv.page_tokens + in_page) * 64;
+      reinterpret_cast<uint4 *>(cell)[(vector & 7) ^ (h.position & 7)] = value;
+    };
+    put(part, finite_or_zero(h.low, fault));
+    put(threads + part, finite_or_zero(h.high, fault));
+    for (unsigned vector = 2 * threads + part; vector < p.kv.halves * 8; vector += threads) put(vector, make_uint4(0, 0, 0, 0));
+    if (fault) p.faults[h.row] = 1;
+  }
+};
 
 }  // namespace
 
-// One warp a head of a row: q heads, then k heads, then v heads; head_dim is a multiple of 16 up to 128. Cells of the cache
-// are padded with zeros to 64 * halves elements and their 16-byte units permuted by the position (params.h).
-extern "C" __global__ void __launch_bounds__(128) qkv_stage(const QkvStageParams p) {
+// head_dim / 16 threads a head of a row (q heads, then k heads, then v heads), two heads a thread; head_dim is a multiple of 16
+// up to 128. Cells of the cache are padded with zeros to 64 * halves elements and their 16-byte units permuted by the position
+// (params.h).
+extern "C" __global__ void __launch_bounds__(256) qkv_stage(const QkvStageParams p) {
+  __shared__ float sums[HEADS_A_THREAD][QKV_THREADS * 2];
   let_successor_start();
-  const unsigned heads = p.q_heads + 2 * p.kv.kv_heads, d = p.kv.head_dim;
-  const size_t index = static_cast<size_t>(blockIdx.x) * 4 + (threadIdx.x >> 5);
-  const int lane = threadIdx.x & 31;
+  const unsigned threads = p.kv.head_dim / 16, heads_a_pass = QKV_THREADS / threads, local = threadIdx.x / threads;
+  const QkvStage stage{p, threads, threadIdx.x % threads};
+  const unsigned total = p.rows * stage.heads();
   wait_for_predecessor();
-  if (index >= static_cast<size_t>(p.rows) * heads) return;
-  const unsigned row = index / heads, head = index % heads;
-  const uint16_t *from = p.qkv + static_cast<size_t>(row) * heads * d + static_cast<size_t>(head) * d;
-  const unsigned position = p.positions[row];
-  const bool is_q = head < p.q_heads, is_v = head >= p.q_heads + p.kv.kv_heads;
-  const HeadWords words(d, p.interleaved, lane);
-  uint32_t first = 0, second = 0;
-  if (words.used) first = word_at(from, words.first), second = word_at(from, words.second);
-  if (!is_v) {
-    const uint16_t *weight = is_q ? p.q_weight : p.k_weight;
-    const float r = weight ? head_inverse_rms(from, d, is_q ? p.eps_q : p.eps_k, lane) : 1.0f;
-    if (words.used) {
-      float e[4] = {low_f32(first), high_f32(first), low_f32(second), high_f32(second)};
-      if (weight) {
-        const uint32_t w0 = word_at(weight, words.first), w1 = word_at(weight, words.second);
-        const float w[4] = {low_f32(w0), high_f32(w0), low_f32(w1), high_f32(w1)};
+  HeadPart part[HEADS_A_THREAD];
+  bool active[HEADS_A_THREAD];
 #pragma unroll
-        for (int i = 0; i < 4; i++) e[i] = __fmul_rn(__fmul_rn(e[i], r), w[i]);
+  for (int i = 0; i < HEADS_A_THREAD; i++) {
+    const unsigned index = (blockIdx.x * HEADS_A_THREAD + i) * heads_a_pass + local;
+    active[i] = local < heads_a_pass && index < total;
+    if (!active[i]) continue;
+    const uint16_t *from = p.qkv + static_cast<size_t>(index) * p.kv.head_dim;
+    part[i].low = vector_at(from, stage.part);
+    part[i].high = vector_at(from, threads + stage.part);
+    part[i].row = index / stage.heads();
+    part[i].head = index % stage.heads();
+    part[i].position = p.positions[part[i].row];
+  }
+  if (p.q_weight) {
+#pragma unroll
+    for (int i = 0; i < HEADS_A_THREAD; i++)
+      if (active[i]) {
+        sums[i][local * 2 * threads + stage.part] = square_into(0.0f, part[i].low);
+        sums[i][local * 2 * threads + threads + stage.part] = square_into(0.0f, part[i].high);
       }
-      const size_t at = static_cast<size_t>(position) * (d / 2) + lane * 2;
-      const float2 cos = *reinterpret_cast<const float2 *>(p.cos + at), sin = *reinterpret_cast<const float2 *>(p.sin + at);
-      // Pair 2l is (e0, e2) in halves and (e0, e1) interleaved.
-      const float a0 = e[0], b0 = p.interleaved ? e[1] : e[2], a1 = p.interleaved ? e[2] : e[1], b1 = e[3];
-      const float x0 = __fmaf_rn(a0, cos.x, -__fmul_rn(b0, sin.x)), y0 = __fmaf_rn(b0, cos.x, __fmul_rn(a0, sin.x));
-      const float x1 = __fmaf_rn(a1, cos.y, -__fmul_rn(b1, sin.y)), y1 = __fmaf_rn(b1, cos.y, __fmul_rn(a1, sin.y));
-      first = p.interleaved ? pack_bf16(x0, y0) : pack_bf16(x0, x1);
-      second = p.interleaved ? pack_bf16(x1, y1) : pack_bf16(y0, y1);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < HEADS_A_THREAD; i++)
+    if (active[i]) {
+      if (!stage.is_v(part[i].head)) stage.turn(part[i], sums[i] + local * 2 * threads);
+      stage.store(part[i]);
     }
-  }
-  if (is_q) {
-    uint16_t *to = p.q + (static_cast<size_t>(row) * p.q_heads + head) * d;
-    if (words.used) {
-      *reinterpret_cast<uint32_t *>(to + words.first) = first;
-      *reinterpret_cast<uint32_t *>(to + words.second) = second;
-    }
-    return;
-  }
-  bool fault = false;
-  const unsigned slot = p.slots[row], kv_head = is_v ? head - p.q_heads - p.kv.kv_heads : head - p.q_heads;
-  const size_t page = slot / p.kv.page_tokens, in_page = slot % p.kv.page_tokens;
-  const size_t plane = ((page * p.kv.kv_heads + kv_head) * 2 + (is_v ? 1 : 0)) * p.kv.halves;
-  auto store = [&](unsigned element, uint32_t word) {
-    const unsigned half = element >> 6, unit = (element >> 3) & 7;
-    uint16_t *cell = p.kv.base + ((plane + half) * p.kv.page_tokens + in_page) * 64 + ((unit ^ (position & 7)) << 3) + (element & 7);
-    *reinterpret_cast<uint32_t *>(cell) = word;
-  };
-  if (words.used) {
-    store(words.first, finite_or_zero(first, fault));
-    store(words.second, finite_or_zero(second, fault));
-  }
-  for (unsigned element = d + lane * 2; element < p.kv.halves * 64; element += 64) store(element, 0);
-  if (fault) p.faults[row] = 1;
 }

@@ -167,5 +167,8 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(384, 1) attention_prefill_d64(const AttentionParams p) { attention_prefill<1>(p); }
-extern "C" __global__ void __launch_bounds__(384, 1) attention_prefill_d128(const AttentionParams p) { attention_prefill<2>(p); }
+#define PREFILL_VARIANT(NAME, HALVES) \
+  extern "C" __global__ void __launch_bounds__(384, 1) NAME(const AttentionParams p) { attention_prefill<HALVES>(p); }
+
+PREFILL_VARIANT(attention_prefill_d64, 1)
+PREFILL_VARIANT(attention_prefill_d128, 2)

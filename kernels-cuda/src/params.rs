@@ -71,6 +71,8 @@ pub struct RmsNormParams {
     pub x: *const ::core::ffi::c_ushort,
     pub weight: *const ::core::ffi::c_ushort,
     pub out: *mut ::core::ffi::c_ushort,
+    pub residual: *const ::core::ffi::c_ushort,
+    pub sum: *mut ::core::ffi::c_ushort,
     pub rows: ::core::ffi::c_uint,
     pub d: ::core::ffi::c_uint,
     pub eps: f32,

@@ -1,4 +1,5 @@
-//! What is read from a CUDA source: the `#define` of a family, the signature in it, and its uses.
+//! What is read from a CUDA source: the `#define` of a family, the signature in it, and its uses; a kernel that stands alone;
+//! a constant.
 //!
 //! This is no C++ parser. It understands the form that the kernel files are written in, and anything else is refused.
 
@@ -11,7 +12,7 @@ pub struct Parameter {
     pub name: String,
 }
 
-/// A family of kernels: one `#define` and its uses.
+/// A family of kernels: one `#define` and its uses, or one kernel that stands alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Parameters of the `#define` after the first, which names the kernel.
@@ -99,6 +100,42 @@ fn parameter(text: &str) -> Result<Parameter, String> {
     Ok(Parameter { ctype: words.join(" "), name: name.to_string() })
 }
 
+const GLOBAL: &str = "extern \"C\" __global__";
+
+/// Parameters and launch bound of the kernel called `kernel` whose text begins at `text`; none if it has another name.
+fn signature(text: &str, kernel: &str) -> Result<Option<(Vec<Parameter>, Option<i64>)>, String> {
+    let head = text.split('{').next().unwrap_or_default();
+    let at = format!(" {kernel}(");
+    let Some(start) = head.find(&at) else { return Ok(None) };
+    let (inside, _) = parenthesised(&head[start + at.len() - 1..])
+        .ok_or_else(|| format!("the signature of `{kernel}` does not end"))?;
+    let bound = head.find("__launch_bounds__(").and_then(|i| parenthesised(&head[i + "__launch_bounds__".len()..]));
+    let bound = bound.and_then(|(inside, _)| arguments(inside).first().and_then(|first| first.parse().ok()));
+    let parameters = arguments(inside).iter().map(|text| parameter(text)).collect::<Result<_, _>>()?;
+    Ok(Some((parameters, bound)))
+}
+
+/// Reads a kernel that stands alone, as a family of one without constants.
+pub fn kernel(source: &str, name: &str) -> Result<Family, String> {
+    let text = logical_lines(source).join("\n");
+    for (start, _) in text.match_indices(GLOBAL) {
+        if let Some((parameters, launch_bound)) = signature(&text[start..], name)? {
+            let variants = vec![(name.to_string(), Vec::new())];
+            return Ok(Family { constants: Vec::new(), parameters, launch_bound, variants });
+        }
+    }
+    Err(format!("the source has no `{GLOBAL}` kernel `{name}`"))
+}
+
+/// The value of `constexpr .. name = value;`.
+pub fn constant(source: &str, name: &str) -> Result<i64, String> {
+    let at = format!(" {name} = ");
+    let line = logical_lines(source).into_iter().find(|line| line.contains("constexpr ") && line.contains(&at));
+    let line = line.ok_or_else(|| format!("the file has no `constexpr .. {name} = ..;`"))?;
+    let value = line.split(&at).nth(1).and_then(|rest| rest.split(';').next()).unwrap_or_default().trim();
+    value.parse().map_err(|_| format!("`{name}` is `{value}`, which is no integer"))
+}
+
 /// Reads the family that `#define name(..)` makes.
 pub fn family(source: &str, name: &str) -> Result<Family, String> {
     let lines = logical_lines(source);
@@ -108,15 +145,10 @@ pub fn family(source: &str, name: &str) -> Result<Family, String> {
     let (names, body) = parenthesised(define).ok_or_else(|| format!("`#define {name}` has no closing parenthesis"))?;
     let mut names = arguments(names);
     let kernel = names.remove(0);
-    let global = body.find("extern \"C\" __global__");
-    let body = &body[global.ok_or_else(|| format!("`{name}` holds no `extern \"C\" __global__` kernel"))?..];
-    let at = format!(" {kernel}(");
-    let start = body.find(&at).ok_or_else(|| format!("the kernel of `{name}` is not called `{kernel}`"))?;
-    let (signature, _) = parenthesised(&body[start + at.len() - 1..])
-        .ok_or_else(|| format!("the signature in `{name}` does not end"))?;
-    let bound = body.find("__launch_bounds__(").and_then(|i| parenthesised(&body[i + "__launch_bounds__".len()..]));
-    let launch_bound = bound.and_then(|(inside, _)| arguments(inside).first().and_then(|first| first.parse().ok()));
-    let parameters = arguments(signature).iter().map(|text| parameter(text)).collect::<Result<_, _>>()?;
+    let global = body.find(GLOBAL);
+    let body = &body[global.ok_or_else(|| format!("`{name}` holds no `{GLOBAL}` kernel"))?..];
+    let (parameters, launch_bound) =
+        signature(body, &kernel)?.ok_or_else(|| format!("the kernel of `{name}` is not called `{kernel}`"))?;
 
     let call = format!("{name}(");
     let mut variants = Vec::new();
@@ -150,6 +182,17 @@ mod tests {
         assert_eq!(types, [("CUtensorMap", "w"), ("P", "p"), ("uint16_t *", "out")]);
         assert_eq!(family.variants[1], ("b".into(), vec!["64".into(), "Mode::Slow".into()]));
         assert_eq!(family.variants.len(), 2);
+    }
+
+    #[test]
+    fn reads_a_kernel_that_stands_alone_and_a_constant() {
+        let source = "constexpr int KV_TILE = 128;  // tokens\nextern \"C\" __global__ void __launch_bounds__(256) a(int n) {}\nextern \"C\" __global__ void b(const float *x, unsigned n) { f(x); }\n";
+        let b = kernel(source, "b").expect("well formed");
+        assert_eq!((b.launch_bound, b.parameters.len(), b.parameters[0].ctype.as_str()), (None, 2, "float *"));
+        assert_eq!(kernel(source, "a").expect("well formed").launch_bound, Some(256));
+        assert!(kernel(source, "c").is_err());
+        assert_eq!(constant(source, "KV_TILE"), Ok(128));
+        assert!(constant(source, "TILE").is_err());
     }
 
     #[test]

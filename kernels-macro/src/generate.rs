@@ -7,8 +7,8 @@ use quote::{format_ident, quote};
 use syn::{Error, Ident, Type};
 
 use crate::cuda_source::{self, Family, Parameter};
-use crate::description::{Description, Dispatch, FamilyDescription};
-use crate::number::{Constants, evaluate, substitute};
+use crate::description::{ConstantDescription, Description, Dispatch, FamilyDescription};
+use crate::number::{Constants, checked, evaluate, names_a_size, substitute};
 
 /// Threads that a block may have.
 const THREADS_MAX: i64 = 1024;
@@ -42,21 +42,30 @@ impl Errors {
 
 /// The macro's output.
 pub fn expand(description: &Description) -> syn::Result<TokenStream> {
-    let path = if description.inline { None } else { Some(source_path(description)?) };
+    let path = if description.inline { None } else { Some(source_path(&description.source)?) };
     let text = match &path {
         None => description.source.value(),
         Some(path) => std::fs::read_to_string(path)
             .map_err(|e| Error::new(description.source.span(), format!("{}: {e}", description.source.value())))?,
     };
     let mut errors = Errors::default();
-    let (mut output, mut families) = (TokenStream::new(), Vec::new());
+    let (mut output, mut families, mut globals) = (TokenStream::new(), Vec::new(), Constants::new());
+    for constant in &description.constants {
+        if let Some((value, tokens)) = errors.take(constant_tokens(constant)) {
+            globals.insert(constant.name.to_string(), value);
+            output.extend(tokens);
+        }
+    }
     for family in &description.families {
-        let read =
-            cuda_source::family(&text, &family.define.to_string()).map_err(|e| Error::new(family.define.span(), e));
+        let name = family.define.to_string();
+        let read = if family.alone { cuda_source::kernel(&text, &name) } else { cuda_source::family(&text, &name) };
+        let read = read.map_err(|e| Error::new(family.define.span(), e));
         let Some(read) = errors.take(read) else { continue };
         check_arguments(family, &read, &mut errors);
-        let variants = variants(family, &read, &mut errors);
-        output.extend(family_tokens(family, &read, &variants));
+        let variants = variants(family, &read, &globals, &mut errors);
+        if let Some(tokens) = errors.take(family_tokens(family, &read, &globals, &variants)) {
+            output.extend(tokens);
+        }
         families.push((&family.name, variants));
     }
     for dispatch in &description.dispatches {
@@ -72,10 +81,22 @@ pub fn expand(description: &Description) -> syn::Result<TokenStream> {
     errors.0.map_or(Ok(output), Err)
 }
 
-fn source_path(description: &Description) -> syn::Result<PathBuf> {
+fn source_path(source: &syn::LitStr) -> syn::Result<PathBuf> {
     let root = std::env::var_os("CARGO_MANIFEST_DIR");
-    let root = root.ok_or_else(|| Error::new(description.source.span(), "CARGO_MANIFEST_DIR is not set"))?;
-    Ok(Path::new(&root).join(description.source.value()))
+    let root = root.ok_or_else(|| Error::new(source.span(), "CARGO_MANIFEST_DIR is not set"))?;
+    Ok(Path::new(&root).join(source.value()))
+}
+
+/// A constant of another file: its value, and the same for Rust.
+fn constant_tokens(constant: &ConstantDescription) -> syn::Result<(i64, TokenStream)> {
+    let path = source_path(&constant.path)?;
+    let wrong = |e: String| Error::new(constant.path.span(), format!("{}: {e}", constant.path.value()));
+    let text = std::fs::read_to_string(&path).map_err(|e| wrong(e.to_string()))?;
+    let value = cuda_source::constant(&text, &constant.name.to_string())
+        .map_err(|e| Error::new(constant.name.span(), format!("{}: {e}", constant.path.value())))?;
+    let (attributes, name, path) = (&constant.attributes, &constant.name, path.display().to_string());
+    let number = u32::try_from(value).map_err(|_| wrong(format!("{value} is no u32")))?;
+    Ok((value, quote! { #(#attributes)* pub const #name: u32 = #number; const _: &str = include_str!(#path); }))
 }
 
 /// The Rust type that a C parameter is passed as.
@@ -128,15 +149,29 @@ fn constant(family: &FamilyDescription, text: &str) -> syn::Result<i64> {
     }
 }
 
-fn variants(family: &FamilyDescription, read: &Family, errors: &mut Errors) -> Vec<Variant> {
+/// The smallest dynamic shared memory of a variant.
+fn shared_min(family: &FamilyDescription, constants: &Constants) -> syn::Result<i64> {
+    match (&family.shared, &family.shared_min) {
+        (_, Some(least)) => evaluate(least, constants),
+        (Some(shared), None) if names_a_size(shared, &family.sizes) => {
+            let message = "this depends on sizes, so `shared_min` must say what a launch uses at least";
+            Err(Error::new_spanned(shared, message))
+        }
+        (Some(shared), None) => evaluate(shared, constants),
+        (None, None) => Ok(0),
+    }
+}
+
+fn variants(family: &FamilyDescription, read: &Family, globals: &Constants, errors: &mut Errors) -> Vec<Variant> {
     let mut found = Vec::new();
     for (name, values) in &read.variants {
         let constants: syn::Result<Constants> =
             read.constants.iter().cloned().zip(values).map(|(key, text)| Ok((key, constant(family, text)?))).collect();
         let Some(constants) = errors.take(constants) else { return found };
-        let threads = errors.take(evaluate(&family.threads, &constants));
-        let shared = errors.take(evaluate(&family.shared_min, &constants));
-        let tree = errors.take(substitute(&family.tree, &constants));
+        let known: Constants = globals.clone().into_iter().chain(constants.clone()).collect();
+        let threads = errors.take(evaluate(&family.threads, &known));
+        let shared = errors.take(shared_min(family, &known));
+        let tree = errors.take(substitute(&family.tree, &known));
         let (Some(threads), Some(shared), Some(tree)) = (threads, shared, tree) else { return found };
         if !(1..=THREADS_MAX).contains(&threads) {
             let message = format!("{name}: {threads} threads, a block has 1 to {THREADS_MAX}");
@@ -149,7 +184,8 @@ fn variants(family: &FamilyDescription, read: &Family, errors: &mut Errors) -> V
         }
         if shared > SHARED_BYTES_MAX {
             let message = format!("{name}: at least {shared} bytes of shared memory, a block has {SHARED_BYTES_MAX}");
-            errors.push(Error::new_spanned(&family.shared_min, message));
+            let place = family.shared_min.as_ref().or(family.shared.as_ref()).unwrap_or(&family.threads);
+            errors.push(Error::new_spanned(place, message));
         }
         let digest = blake3::hash(tree.as_bytes()).to_hex().to_string();
         found.push(Variant { name: name.clone(), constants, threads, digest });
@@ -161,8 +197,28 @@ fn constant_name(name: &str) -> Ident {
     format_ident!("{}", name.to_uppercase())
 }
 
-fn family_tokens(family: &FamilyDescription, read: &Family, variants: &[Variant]) -> TokenStream {
+fn family_tokens(
+    family: &FamilyDescription,
+    read: &Family,
+    globals: &Constants,
+    variants: &[Variant],
+) -> syn::Result<TokenStream> {
     let (name, attributes) = (&family.name, &family.attributes);
+    let sizes_name = format_ident!("{name}Sizes");
+    let sizes = &family.sizes;
+    let (sizes_type, sizes_argument) = if sizes.is_empty() {
+        (TokenStream::new(), TokenStream::new())
+    } else {
+        let doc = format!("What a launch of [`{name}`] knows only at run time.");
+        let fields = quote! { #(#[allow(missing_docs)] pub #sizes: usize),* };
+        (
+            quote! { #[doc = #doc] #[derive(Clone, Copy, Debug)] pub struct #sizes_name { #fields } },
+            quote! { sizes: #sizes_name, },
+        )
+    };
+    let blocks = checked(&family.grid, &read.constants, globals, sizes)?;
+    let shared = family.shared.as_ref().map(|e| checked(e, &read.constants, globals, sizes)).transpose()?;
+    let shared = shared.unwrap_or_else(|| quote!(Some(0)));
     let fields: Vec<Ident> = read.constants.iter().map(|c| format_ident!("{}", c.to_lowercase())).collect();
     let field_docs = read.constants.iter().map(|c| format!("`{c}` of the source."));
     let values = variants.iter().map(|v| {
@@ -174,7 +230,9 @@ fn family_tokens(family: &FamilyDescription, read: &Family, variants: &[Variant]
     let docs = variants.iter().map(|v| format!("`{}`.", v.name));
     let table = doc_table(read, variants);
     let (arguments, types): (Vec<_>, Vec<_>) = family.arguments.iter().cloned().unzip();
-    quote! {
+    Ok(quote! {
+        #sizes_type
+
         #(#attributes)*
         #[doc = #table]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +251,7 @@ fn family_tokens(family: &FamilyDescription, read: &Family, variants: &[Variant]
             /// Every variant, in the order of the source.
             pub const ALL: &'static [Self] = &[#(Self::#names),*];
 
-            /// Launches this variant.
+            /// Launches this variant. A grid or shared memory that cannot be launched is refused.
             ///
             /// # Safety
             /// Every device address in the arguments belongs to memory that is large enough for what the kernel reads and
@@ -203,18 +261,17 @@ fn family_tokens(family: &FamilyDescription, read: &Family, variants: &[Variant]
                 &self,
                 device: &Device,
                 operation: &'static str,
-                blocks: u32,
-                shared_bytes: u32,
+                #sizes_argument
                 #(#arguments: &#types),*
             ) -> Result<()> {
-                let grid = Grid { blocks, threads: self.threads, shared_bytes };
+                let grid = Grid::checked(operation, #blocks, self.threads, #shared)?;
                 let arguments = &mut [#(::std::ptr::from_ref(#arguments).cast_mut().cast::<::std::ffi::c_void>()),*];
                 // SAFETY: the arguments have the types of the kernel's signature, which this macro read; the caller vouches
                 // for the addresses in them.
                 unsafe { device.launch(operation, device.function(self.name)?, grid, arguments) }
             }
         }
-    }
+    })
 }
 
 /// A table of the variants for the documentation.

@@ -127,6 +127,33 @@ pub trait Backend: Send + Sync + 'static {
         weight: &Self::Buffer<bf16>,
         out: &mut Self::Buffer<bf16>,
     ) -> Result<()>;
+    /// out `[len]` = x + residual, each rounded to bf16.
+    fn residual_add(
+        &self,
+        len: usize,
+        x: &Self::Buffer<bf16>,
+        residual: &Self::Buffer<bf16>,
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()>;
+    /// sum [rows, d] = x + residual and out [rows, d] = rmsnorm(sum) * weight `[d]`: the bits of [`Backend::residual_add`] and
+    /// [`Backend::rmsnorm`], which a backend may give in one pass.
+    #[allow(clippy::too_many_arguments)]
+    fn add_rmsnorm(
+        &self,
+        tree: RmsNormTree,
+        rows: usize,
+        x: &Self::Buffer<bf16>,
+        residual: &Self::Buffer<bf16>,
+        weight: &Self::Buffer<bf16>,
+        sum: &mut Self::Buffer<bf16>,
+        out: &mut Self::Buffer<bf16>,
+    ) -> Result<()> {
+        let elements = rows.checked_mul(tree.d);
+        let elements = elements
+            .ok_or_else(|| Error::new("add_rmsnorm", "an addressable length", format!("{rows} x {}", tree.d)))?;
+        self.residual_add(elements, x, residual, sum)?;
+        self.rmsnorm(tree, rows, sum, weight, out)
+    }
     /// out [rows, n or n/2] in bf16; the tree is the weight's. `residual` [rows, n] exactly when the epilogue is `Residual`.
     fn linear(
         &self,

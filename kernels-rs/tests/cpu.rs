@@ -41,6 +41,11 @@ fn rmsnorm() {
 }
 
 #[test]
+fn add_rmsnorm() {
+    everywhere(0..32, common::rows::add_rmsnorm);
+}
+
+#[test]
 fn gather_rows() {
     everywhere(0..16, common::rows::gather_rows);
 }

@@ -14,6 +14,9 @@ pub fn all(bench: &mut Bench) {
         rmsnorm(bench, 4096, 4096);
         rmsnorm(bench, 1, 4096);
     }
+    if bench.wants("rows/add_rmsnorm") {
+        add_rmsnorm(bench, 4096, 4096);
+    }
     if bench.wants("rows/qkv") {
         qkv(bench, 4096);
         qkv(bench, 1);
@@ -33,6 +36,20 @@ fn rmsnorm(bench: &mut Bench, rows: usize, d: usize) {
     let bytes = (rows * d * 4) as f64;
     bench.report(&format!("rows/rmsnorm/{rows}x{d}"), limit(bytes, 0.0), 2 * SETS, |i| {
         cuda.rmsnorm(tree, rows, &x[i % SETS], &weight, &mut out[i % SETS])
+    });
+}
+
+fn add_rmsnorm(bench: &mut Bench, rows: usize, d: usize) {
+    let cuda = bench.cuda;
+    let x: Vec<_> = (0..SETS).map(|i| cuda.upload(&normal(rows * d, 1.0, i as u64)).expect("device memory")).collect();
+    let weight = cuda.upload(&normal(d, 1.0, 77)).expect("device memory");
+    let buffers = || (0..SETS).map(|_| cuda.alloc::<bf16>(rows * d).expect("device memory")).collect::<Vec<_>>();
+    let (mut sum, mut out) = (buffers(), buffers());
+    let tree = RmsNormTree { d, eps: 1e-5 };
+    let bytes = (rows * d * 8) as f64;
+    bench.report(&format!("rows/add_rmsnorm/{rows}x{d}"), limit(bytes, 0.0), 2 * SETS, |i| {
+        let i = i % SETS;
+        cuda.add_rmsnorm(tree, rows, &x[i], &x[(i + 1) % SETS], &weight, &mut sum[i], &mut out[i])
     });
 }
 

@@ -12,7 +12,8 @@ V(two_small, 32, 8, 2)
     family Linear = V(p: LinearParams) {
         tree = "linear; chunks = {CHUNKS}";
         threads = 128;
-        shared_min = ROWS * 128;
+        grid = 1;
+        shared = ROWS * 128;
     }
     dispatch pick of Linear by tokens {
         1..=8 => one_small,

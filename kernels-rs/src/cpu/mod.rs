@@ -122,6 +122,16 @@ impl Backend for Cpu {
         norm::rmsnorm(&self.cx, &tree, rows, &x.0, &weight.0, &mut out.0)
     }
 
+    fn residual_add(
+        &self,
+        len: usize,
+        x: &Buffer<bf16>,
+        residual: &Buffer<bf16>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        norm::residual_add(&self.cx, len, &x.0, &residual.0, &mut out.0)
+    }
+
     fn linear(
         &self,
         weight: &LinearWeight,

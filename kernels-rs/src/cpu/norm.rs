@@ -1,4 +1,4 @@
-//! RMS normalisation of rows.
+//! RMS normalisation of rows, and the residual addition that comes before it.
 
 use crate::backend::{Error, Result};
 use crate::cpu::linear::Output;
@@ -6,7 +6,7 @@ use crate::cpu::simd::per_level;
 use crate::cpu::{Context, check_len};
 use half::bf16;
 use reduction_tree::operator::RmsNormTree;
-use reduction_tree::scalar::rsqrt;
+use reduction_tree::scalar::{rsqrt, to_bf16};
 
 const LANES: usize = RmsNormTree::LANES;
 const RUN: usize = RmsNormTree::VECTOR;
@@ -29,6 +29,21 @@ pub fn rmsnorm(
     let out = check_len("rmsnorm", "out", out, rows, d)?;
     let mut pairs: Vec<_> = out.chunks_mut(d).zip(x.chunks(d)).collect();
     cx.pool.each_mut(&mut pairs, (1 << 15) / d + 1, |(out, x)| row(cx.simd, tree, x, weight, out));
+    Ok(())
+}
+
+/// out `[len]` = x + residual.
+pub fn residual_add(cx: &Context, len: usize, x: &[bf16], residual: &[bf16], out: &mut [bf16]) -> Result<()> {
+    const PART: usize = 1 << 14;
+    let x = check_len("residual_add", "x", x, len, 1)?;
+    let residual = check_len("residual_add", "residual", residual, len, 1)?;
+    let out = check_len("residual_add", "out", out, len, 1)?;
+    let mut parts: Vec<_> = out.chunks_mut(PART).zip(x.chunks(PART)).zip(residual.chunks(PART)).collect();
+    cx.pool.each_mut(&mut parts, 1, |((out, x), residual)| {
+        for ((out, x), residual) in out.iter_mut().zip(*x).zip(*residual) {
+            *out = to_bf16(widen(*x) + widen(*residual));
+        }
+    });
     Ok(())
 }
 

@@ -3,13 +3,94 @@
 use kernels_cuda::params::{AttentionParams, QueryBlock};
 use reduction_tree::operator::AttentionTree;
 
-use super::device::{Device, SHARED_BYTES_MAX};
+use super::device::Device;
 use super::kv::{KvPool, Step, halves};
-use super::launch::{Grid, arguments, grid_size, size};
+use super::launch::{Grid, size};
 use crate::backend::{Error, Result};
+
+mod decode_kernels {
+    //! The kernels of `sm90_attention_decode.cu` and their launch.
+    use super::{AttentionParams, Device, Grid, Result};
+
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/sm90_attention_decode.cu";
+        /// Tokens of a tile.
+        constant KV_TILE = "../kernels-cuda/include/attention.cuh";
+        /// Few query rows a sequence: KV is streamed once.
+        family Decode = DECODE_VARIANT(p: AttentionParams) {
+            tree = "attention: tiles of {KV_TILE} tokens, splits merged left to right; halves = {HALVES}";
+            threads = 288;
+            sizes(items, processors);
+            grid = min(items, processors);
+            // Three tiles of K and V of 128 elements a head, or six of 64.
+            shared = 1024 + (6 / HALVES) * (2 * HALVES * KV_TILE * 128);
+        }
+    }
+}
+use decode_kernels::{Decode, DecodeSizes};
+
+mod prefill_kernels {
+    //! The kernels of `sm90_attention_prefill.cu` and their launch.
+    use super::{AttentionParams, Device, Grid, Result};
+
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/sm90_attention_prefill.cu";
+        /// Tokens of a tile.
+        constant KV_TILE = "../kernels-cuda/include/attention.cuh";
+        /// Packed rows of a block.
+        constant ROWS = "../kernels-cuda/kernels/sm90_attention_prefill.cu";
+        /// Many query rows a sequence.
+        family Prefill = PREFILL_VARIANT(p: AttentionParams) {
+            tree = "attention: tiles of {KV_TILE} tokens, splits merged left to right; halves = {HALVES}";
+            threads = 384;
+            sizes(pairs);
+            grid = pairs;
+            // q, two stages of K and V of 128 elements a head or four of 64, the total of the splits so far.
+            shared = 1024 + HALVES * ROWS * 128 + (4 / HALVES) * (2 * HALVES * KV_TILE * 128) + HALVES * 32 * 4 * 256;
+        }
+    }
+}
+use prefill_kernels::{Prefill, PrefillSizes};
+
+mod portable_kernels {
+    //! The kernels of `portable_attention.cu` and their launch.
+    use super::{AttentionParams, Device, Grid, Result};
+
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/portable_attention.cu";
+        /// Tokens of a tile.
+        constant KV_TILE = "../kernels-cuda/include/attention.cuh";
+        /// Any number of query rows, any card.
+        family Portable = PORTABLE_VARIANT(p: AttentionParams) {
+            tree = "attention: tiles of {KV_TILE} tokens, splits merged left to right; halves = {HALVES}";
+            threads = 128;
+            sizes(pairs);
+            grid = pairs;
+            // A tile of K and of V, the total of the splits so far.
+            shared = 3 * HALVES * KV_TILE * 128;
+        }
+    }
+}
+use portable_kernels::{Portable, PortableSizes};
 
 /// Tokens of a tile: a constant of the kernels.
 const KV_TILE: usize = AttentionTree::KV_TILE;
+
+const _: () = assert!(
+    decode_kernels::KV_TILE as usize == KV_TILE
+        && prefill_kernels::KV_TILE as usize == KV_TILE
+        && portable_kernels::KV_TILE as usize == KV_TILE,
+    "the kernels' tile is the tree's"
+);
+const _: () =
+    assert!(prefill_kernels::ROWS as usize == super::kv::PREFILL_ROWS, "blocks are cut as the kernel takes them");
+
+/// The variant for heads of that many 64-element halves.
+fn by_halves<T>(operation: &'static str, all: &'static [T], halves: u32, of: impl Fn(&T) -> u32) -> Result<&'static T> {
+    all.iter()
+        .find(|v| of(v) == halves)
+        .ok_or_else(|| Error::new(operation, "a kernel for one or two halves", halves.to_string()))
+}
 
 /// Which kernels may be used; for tests that hold them to the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +180,7 @@ pub unsafe fn attention(
             if device.hopper && paths == Paths::Fastest {
                 decode(device, halves, &mut p)?;
             } else {
-                portable(device, halves, &mut p)?;
+                portable(device, halves, &p)?;
             }
             p.blocks = (address + 16 * blocks.decode.len() as u64) as *const QueryBlock;
             p.block_count = size(OP, "query blocks", blocks.prefill.len())?;
@@ -107,7 +188,7 @@ pub unsafe fn attention(
             if device.hopper && paths == Paths::Fastest {
                 prefill(device, halves, &p)
             } else {
-                portable(device, halves, &mut p)
+                portable(device, halves, &p)
             }
         }
     })
@@ -120,36 +201,31 @@ unsafe fn decode(device: &Device, halves: u32, p: &mut AttentionParams) -> Resul
     }
     let pairs = p.block_count as usize * p.kv.kv_heads as usize;
     let record = 8 * (64 * halves as usize + 2) * 4;
+    let items = pairs.checked_mul(p.split_max as usize);
+    // The kernel numbers them in 32 bits.
+    let items = size(OP, "splits of all blocks and heads", items.unwrap_or(usize::MAX))? as usize;
     if p.split_max > 1 {
-        p.partial = device.workspace(OP, "attention states", pairs * p.split_max as usize * record)? as *mut f32;
+        p.partial = device.workspace(OP, "attention states", items * record)? as *mut f32;
         p.arrived = device.workspace(OP, "attention arrivals", pairs * 4)? as *mut u32;
     }
-    let items = grid_size(OP, pairs * p.split_max as usize)?;
-    // Three tiles of K and V of 128 elements a head, or six of 64.
-    let grid = Grid { blocks: items.min(device.processors), threads: 256, shared_bytes: 1024 + 6 * 32768 };
-    let name = if halves == 2 { "attention_decode_d128" } else { "attention_decode_d64" };
-    // SAFETY: the argument is the parameters; the workspace holds a record for every split and a counter for every pair.
-    unsafe { device.launch(OP, device.function(name)?, grid, arguments![*p]) }
+    let variant = by_halves(OP, Decode::ALL, halves, |v| v.halves)?;
+    let sizes = DecodeSizes { items, processors: device.processors as usize };
+    // SAFETY: the workspace holds a record for every split and a counter for every pair.
+    unsafe { variant.launch(device, OP, sizes, p) }
 }
 
 unsafe fn prefill(device: &Device, halves: u32, p: &AttentionParams) -> Result<()> {
     const OP: &str = "attention";
-    let blocks = grid_size(OP, p.block_count as usize * p.kv.kv_heads as usize)?;
-    let (tile, stages) = (halves * 128 * 128, if halves == 2 { 2 } else { 4 });
-    let shared_bytes = 1024 + tile + stages * 2 * tile + 2 * tile;
-    debug_assert!(shared_bytes <= SHARED_BYTES_MAX);
-    let name = if halves == 2 { "attention_prefill_d128" } else { "attention_prefill_d64" };
-    let grid = Grid { blocks, threads: 384, shared_bytes };
-    // SAFETY: the argument is the parameters, whose blocks have at most 128 packed rows.
-    unsafe { device.launch(OP, device.function(name)?, grid, arguments![*p]) }
+    let pairs = p.block_count as usize * p.kv.kv_heads as usize;
+    let variant = by_halves(OP, Prefill::ALL, halves, |v| v.halves)?;
+    // SAFETY: the blocks have at most 128 packed rows.
+    unsafe { variant.launch(device, OP, PrefillSizes { pairs }, p) }
 }
 
-unsafe fn portable(device: &Device, halves: u32, p: &mut AttentionParams) -> Result<()> {
+unsafe fn portable(device: &Device, halves: u32, p: &AttentionParams) -> Result<()> {
     const OP: &str = "attention";
-    let tiles = (p.kv.kv_heads as usize).checked_mul(p.block_count as usize);
-    let blocks = grid_size(OP, tiles.unwrap_or(usize::MAX))?;
-    let name = if halves == 2 { "attention_portable_d128" } else { "attention_portable_d64" };
-    let grid = Grid { blocks, threads: 128, shared_bytes: 3 * halves * 128 * 128 };
-    // SAFETY: the argument is the parameters, whose blocks have at most 128 packed rows.
-    unsafe { device.launch(OP, device.function(name)?, grid, arguments![*p]) }
+    let pairs = p.block_count as usize * p.kv.kv_heads as usize;
+    let variant = by_halves(OP, Portable::ALL, halves, |v| v.halves)?;
+    // SAFETY: the blocks have at most 128 packed rows.
+    unsafe { variant.launch(device, OP, PortableSizes { pairs }, p) }
 }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
     CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
-use super::device::{Device, Function, driver};
+use super::device::{Device, Function, SHARED_BYTES_MAX, driver};
 use crate::backend::{Error, Result};
 
 /// Where and how large a launch is.
@@ -21,10 +21,24 @@ pub struct Grid {
     pub shared_bytes: u32,
 }
 
-/// A grid dimension from a product that may not fit.
-pub fn grid_size(operation: &'static str, blocks: usize) -> Result<u32> {
-    let fits = u32::try_from(blocks).ok().filter(|&b| b <= i32::MAX as u32);
-    fits.ok_or_else(|| Error::new(operation, "at most 2^31 - 1 blocks", blocks.to_string()))
+impl Grid {
+    /// A grid whose sizes fit a launch; `None` stands for arithmetic that overflowed.
+    pub fn checked(
+        operation: &'static str,
+        blocks: Option<u64>,
+        threads: u32,
+        shared_bytes: Option<u64>,
+    ) -> Result<Self> {
+        let shown = |value: Option<u64>| value.map_or("an overflow".to_string(), |v| v.to_string());
+        let fits = |value: Option<u64>, max: u32| value.and_then(|v| u32::try_from(v).ok()).filter(|&v| v <= max);
+        let grid = fits(blocks, i32::MAX as u32);
+        let grid = grid.ok_or_else(|| Error::new(operation, "at most 2^31 - 1 blocks", shown(blocks)))?;
+        let shared = fits(shared_bytes, SHARED_BYTES_MAX);
+        let shared = shared.ok_or_else(|| {
+            Error::new(operation, format!("at most {SHARED_BYTES_MAX} bytes of shared memory"), shown(shared_bytes))
+        })?;
+        Ok(Self { blocks: grid, threads, shared_bytes: shared })
+    }
 }
 
 /// A size as the kernels' 32-bit parameters take it.
@@ -82,34 +96,63 @@ impl Device {
 /// A tensor map as a kernel parameter: 128 bytes, 64-byte aligned.
 pub type TensorMap = CUtensorMap;
 
-/// The map of a row-major bf16 matrix [rows, k] with `pitch` elements a row, read in boxes of `box_rows` rows by 64
-/// elements with the 128-byte swizzle. What lies outside reads as zero.
-pub fn tensor_map(
-    operation: &'static str,
-    address: u64,
-    rows: u32,
-    k: u32,
-    pitch: u32,
-    box_rows: u32,
-) -> Result<TensorMap> {
-    let sizes = [u64::from(k), u64::from(rows)];
-    let strides = [u64::from(pitch) * 2];
-    let (boxes, steps) = ([64, box_rows], [1, 1]);
+/// A tensor of bf16 in memory and the box of it that one copy of the copy engine moves, innermost dimension first. What lies
+/// outside reads as zero and is not written.
+#[derive(Clone, Copy, Debug)]
+pub struct Boxes<const RANK: usize> {
+    sizes: [u32; RANK],
+    /// Elements from one step of the dimension to the next; that of the innermost is 1.
+    steps: [u32; RANK],
+    part: [u32; RANK],
+    swizzle: CUtensorMapSwizzle,
+}
+
+/// Elements of K that one stage of a ring holds: a row of 128 bytes.
+const BLOCK: u32 = 64;
+
+impl Boxes<2> {
+    /// `part` rows by one block of K of an operand [rows, k].
+    pub fn operand([rows, k]: [u32; 2], pitch: u32, part: u32) -> Self {
+        let swizzle = CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
+        Self { sizes: [k, rows], steps: [1, pitch], part: [BLOCK, part], swizzle }
+    }
+
+    /// A part of an output [rows, columns]: 64 rows by 32 elements, 64 bytes a row.
+    pub fn output([rows, columns]: [u32; 2]) -> Self {
+        let swizzle = CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B;
+        Self { sizes: [columns, rows], steps: [1, columns], part: [32, 64], swizzle }
+    }
+}
+
+impl Boxes<3> {
+    /// `part` rows by `blocks` blocks of K, one after the other, of an operand [rows, pitch] whose pitch is a multiple of 64.
+    pub fn blocks(rows: u32, pitch: u32, part: u32, blocks: u32) -> Self {
+        let swizzle = CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B;
+        Self { sizes: [BLOCK, rows, pitch / BLOCK], steps: [1, pitch, BLOCK], part: [BLOCK, part, blocks], swizzle }
+    }
+}
+
+/// The copy engine's description of a tensor at `address`.
+pub fn tensor_map<const RANK: usize>(operation: &'static str, address: u64, boxes: Boxes<RANK>) -> Result<TensorMap> {
+    let sizes = boxes.sizes.map(u64::from);
+    let strides = boxes.steps.map(|step| u64::from(step) * 2);
+    let ones = [1; RANK];
     // SAFETY: a tensor map is plain data that the driver fills.
     let mut map: CUtensorMap = unsafe { std::mem::zeroed() };
-    // SAFETY: the arrays have the lengths that rank 2 asks for and outlive the call; the driver checks alignment and sizes.
+    // SAFETY: the arrays have RANK elements, of the strides all but the first are read, and they outlive the call; the driver
+    // checks alignment and sizes.
     unsafe {
         sys::cuTensorMapEncodeTiled(
             &mut map,
             CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            2,
+            RANK as u32,
             address as *mut c_void,
             sizes.as_ptr(),
-            strides.as_ptr(),
-            boxes.as_ptr(),
-            steps.as_ptr(),
+            strides[1..].as_ptr(),
+            boxes.part.as_ptr(),
+            ones.as_ptr(),
             CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            boxes.swizzle,
             CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
             CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
@@ -118,11 +161,3 @@ pub fn tensor_map(
     .map_err(driver(operation))?;
     Ok(map)
 }
-
-/// Pointers to kernel arguments, in order.
-macro_rules! arguments {
-    ($($value:expr),* $(,)?) => {
-        &mut [$(std::ptr::from_ref(&$value).cast_mut().cast::<std::ffi::c_void>()),*]
-    };
-}
-pub(crate) use arguments;

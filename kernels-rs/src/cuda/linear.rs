@@ -14,7 +14,7 @@ use kernels_cuda::params::{
 use reduction_tree::operator::{Epilogue, LinearTree, Store};
 
 use super::device::{Device, SHARED_BYTES_MAX, driver};
-use super::launch::{Grid, TensorMap, arguments, grid_size, size, tensor_map};
+use super::launch::{Boxes, Grid, TensorMap, size, tensor_map};
 use crate::backend::{Error, Result};
 
 /// A weight on the device.
@@ -41,9 +41,17 @@ mod stream {
             symbol "Consumer::MmaSync" = 0;
             symbol "Consumer::Wgmma" = 1;
             tree = "linear: chunks of k16 chains from +0, added left to right; chunks = {LOCAL * CLUSTER}";
-            threads = LOCAL * (if CONSUMER == 1 { TOKENS / 16 } else { ROWS / 16 }) * 32 + 32;
-            shared_min = 1536 + CONSUMER * TOKENS * 128 + 2 * LOCAL * STEP * (ROWS + TOKENS) * 128
-                + (if LOCAL * CLUSTER > 1 { LOCAL * TOKENS * (ROWS + 4 * CLUSTER) * 4 } else { 0 });
+            threads = LOCAL * (if CONSUMER == 1 { TOKENS / 16 } else { ROWS / 16 }) * 32 + 64;
+            sizes(clusters, stages, x_rows, buffers);
+            grid = clusters * CLUSTER;
+            // The ring; behind it barriers and the chunks' sums, or what wgmma reads past the rows that were loaded.
+            shared = 1024 + stages * LOCAL * STEP * (ROWS + x_rows) * 128
+                + max(
+                    CONSUMER * (TOKENS - x_rows) * 128,
+                    512 + buffers * (if LOCAL > 1 { 2 * TOKENS * (ROWS + 4) * 4 } else { (CLUSTER - 1) * ROWS * TOKENS * 2 })
+                );
+            shared_min = 1536 + 2 * LOCAL * STEP * (ROWS + TOKENS) * 128
+                + (if LOCAL > 1 { 2 * TOKENS * (ROWS + 4) * 4 } else { (CLUSTER - 1) * ROWS * TOKENS * 2 });
         }
         /// One chunk, weights of few rows.
         dispatch one_chunk_narrow of Stream by tokens {
@@ -55,7 +63,8 @@ mod stream {
         dispatch one_chunk_wide of Stream by tokens {
             1..=8 => linear_mma_r112_t8_c1,
             9..=16 => linear_mma_r112_t16_c1,
-            17..=64 => linear_wgmma_r224_t64_c1,
+            17..=32 => linear_mma_r112_t32_c1,
+            33..=64 => linear_wgmma_r112_t64_c1,
             65..=128 => linear_wgmma_r224_t128_c1,
         }
         /// Two chunks, tiles of 32 and 64 rows.
@@ -74,11 +83,24 @@ mod stream {
         }
     }
 }
-use stream::Stream;
+use stream::{Stream, StreamSizes};
 
 impl Stream {
     fn wgmma(&self) -> bool {
         self.consumer == 1
+    }
+
+    /// Stages of the ring for `x_rows` loaded rows of x, `buffers` for the chunks' sums and `work` stages in all.
+    fn stages(&self, x_rows: u32, buffers: u32, work: u32) -> u32 {
+        let stage = self.local * self.step * (self.rows + x_rows) * 128;
+        let sums = match (self.local, self.cluster) {
+            (2, _) => 2 * self.tokens * (self.rows + 4) * 4,
+            (_, 2) => self.rows * self.tokens * 2,
+            _ => 0,
+        };
+        let read_past = if self.wgmma() { (self.tokens - x_rows) * 128 } else { 0 };
+        let fixed = 1024 + (512 + buffers * sums).max(read_past);
+        (SHARED_BYTES_MAX.saturating_sub(fixed) / stage).min(STREAM_STAGES_MAX).min(work)
     }
 
     /// Weight rows that the busiest processor streams, with what each tile costs besides: narrow tiles pay more for barriers.
@@ -88,7 +110,6 @@ impl Stream {
 }
 
 const STREAM_STAGES_MAX: u32 = 24;
-const STREAM_BARRIER_BYTES: u32 = 512;
 
 mod tiled {
     //! The kernels of `sm90_linear_tiled.cu`, read from it.
@@ -97,25 +118,56 @@ mod tiled {
     kernels_macro::kernels! {
         source = "../kernels-cuda/kernels/sm90_linear_tiled.cu";
         /// Many tokens. A chunked kernel takes the number of chunks from its parameters, the others have one.
-        family Tiled = TILED_VARIANT(weight: TensorMap, x: TensorMap, p: LinearParams) {
+        family Tiled = TILED_VARIANT(weight: TensorMap, x: TensorMap, y: TensorMap, residual: TensorMap, p: LinearParams) {
             symbol "Bf16" = 0;
             symbol "F32" = 1;
             symbol "SiluMul" = 2;
             tree = "linear: chunks of k16 chains from +0, added left to right; any chunks = {CHUNKED}";
             threads = 384;
-            shared_min = 1280 + STAGES * (128 + COLUMNS) * 128 + PARKED * 1024;
+            // Groups of CLUSTER tiles side by side.
+            sizes(groups, processors);
+            grid = min(groups, processors / CLUSTER) * CLUSTER;
+            shared = 1280 + STAGES * (128 + COLUMNS) * 128 + STAGED * COLUMNS * 256;
         }
     }
 }
-use tiled::Tiled;
+use tiled::{Tiled, TiledSizes};
+
+mod portable {
+    //! The kernels of `portable_linear.cu`, read from it.
+    use super::{Device, Grid, LinearParams, Result};
+
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/portable_linear.cu";
+        /// Weight rows of a tile.
+        constant ROWS = "../kernels-cuda/kernels/portable_linear.cu";
+        /// Stages of the ring.
+        constant STAGES = "../kernels-cuda/kernels/portable_linear.cu";
+        /// Any card, any number of chunks.
+        family Portable = PORTABLE_VARIANT(p: LinearParams) {
+            tree = "linear: chunks of k16 chains from +0, added left to right; any chunks = 1";
+            threads = 128;
+            sizes(n_rows, m);
+            grid = ceil(n_rows, ROWS) * ceil(m, TOKENS);
+            shared = STAGES * (TOKENS + ROWS) * 128;
+        }
+        /// Rows at a pitch that 16-byte loads can read.
+        kernel PadRows = pad_rows(x: u64, out: u64, rows: u32, k: u32, pitch: u32) {
+            tree = "none: rows are copied";
+            threads = 256;
+            sizes(elements);
+            grid = min(ceil(elements, 256), 4096);
+        }
+    }
+}
+use portable::{PadRows, PadRowsSizes, Portable, PortableSizes};
 
 /// One way of computing a linear layer.
 #[derive(Clone, Copy)]
 enum Choice {
     Stream(&'static Stream),
     Tiled(&'static Tiled),
-    /// Tokens of a tile of `portable_linear.cu`.
-    Portable(u32),
+    Portable(&'static Portable),
 }
 
 impl Choice {
@@ -123,8 +175,7 @@ impl Choice {
         match self {
             Self::Stream(variant) => variant.name,
             Self::Tiled(variant) => variant.name,
-            Self::Portable(16) => "linear_portable_t16",
-            Self::Portable(_) => "linear_portable_t64",
+            Self::Portable(variant) => variant.name,
         }
     }
 }
@@ -213,24 +264,34 @@ impl LinearWeight {
                 // A narrow tile reads more of x for each product: 24 columns' worth of time a tile.
                 (waves(tiles, device.processors) * (v.columns + 24), v.columns)
             });
-            // From about five waves of 128 tokens on, the tiled kernels' wider tiles win (measured on the LM head).
+            // Two tiles of 128 tokens in one wave: the chunks in parallel blocks read x and W less often than narrow tiles do.
+            let parallel = |v: &Stream| {
+                let blocks = m.div_ceil(v.tokens) * self.n_rows.div_ceil(v.rows) * v.cluster;
+                m > 128 && v.rows == 128 && blocks <= device.processors
+            };
+            streams.sort_by_key(|v| !parallel(v));
+            let first = streams.iter().take_while(|v| parallel(v)).count();
+            // Past 128 tokens, and from about five waves of 128 tokens on, the tiled kernels' wider tiles win (measured).
             let wide = m > 64 && self.n_rows > 65_536 && !tiles.is_empty();
-            let (streams, tiles) = (streams.into_iter().map(Choice::Stream), tiles.into_iter().map(Choice::Tiled));
-            if wide { choices.extend(tiles.chain(streams)) } else { choices.extend(streams.chain(tiles)) }
+            let leading = if m > 128 || wide { first } else { streams.len() };
+            let mut streams = streams.into_iter().map(Choice::Stream);
+            choices.extend(streams.by_ref().take(leading));
+            choices.extend(tiles.into_iter().map(Choice::Tiled));
+            choices.extend(streams);
         }
-        choices.extend(if m <= 16 {
-            [Choice::Portable(16), Choice::Portable(64)]
-        } else {
-            [Choice::Portable(64), Choice::Portable(16)]
-        });
+        let mut portable: Vec<_> = Portable::ALL.iter().collect();
+        portable.sort_by_key(|v| if m <= 16 { v.tokens } else { u32::MAX - v.tokens });
+        choices.extend(portable.into_iter().map(Choice::Portable));
         choices
     }
 
     fn fits_stream(&self, v: &Stream, m: u32) -> bool {
-        let fits = v.local * v.cluster == self.chunks && m <= v.tokens;
+        // Tiles of 128 tokens may be several; past that the tiled kernels are better at it.
+        let rows = m <= v.tokens || (v.wgmma() && v.tokens == 128 && m <= 512);
+        let fits = v.local * v.cluster == self.chunks && rows;
         // Outputs are stored in pairs.
         let whole_stages = !v.wgmma() || (self.tree.chunk_len() / 64).is_multiple_of(v.step as usize);
-        fits && whole_stages && (v.wgmma() || m <= 16) && self.tree.outputs().is_multiple_of(2)
+        fits && whole_stages && self.tree.outputs().is_multiple_of(2)
     }
 
     fn fits_tiled(&self, v: &Tiled) -> bool {
@@ -268,8 +329,10 @@ impl LinearWeight {
             .ok_or_else(|| Error::new(OP, "a variant that fits the weight", forced.unwrap_or("none").to_string()))?;
         let k = size(OP, "k", self.tree.k)?;
         let _exclusive = device.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        // The streaming kernels take x in whole blocks of K.
+        let unit = if matches!(choice, Choice::Stream(_)) { 64 } else { 8 };
         // SAFETY: the caller vouches for `x`.
-        let (x, x_pitch) = unsafe { aligned_rows(device, x, m, k)? };
+        let (x, x_pitch) = unsafe { aligned_rows(device, x, m, k, unit)? };
         let mut p = LinearParams {
             y: y as *mut _,
             bias: self.bias.as_ref().map_or(std::ptr::null(), |b| device.address(b) as *const u16),
@@ -301,7 +364,7 @@ impl LinearWeight {
             match choice {
                 Choice::Stream(variant) => self.launch_stream(device, variant, &mut p),
                 Choice::Tiled(variant) => self.launch_tiled(device, variant, &mut p),
-                Choice::Portable(tokens) => self.launch_portable(device, choice.name(), tokens, &mut p),
+                Choice::Portable(variant) => self.launch_portable(device, variant, &mut p),
             }
         }
     }
@@ -309,56 +372,58 @@ impl LinearWeight {
     unsafe fn launch_stream(&self, device: &Device, v: &Stream, p: &mut LinearParams) -> Result<()> {
         const OP: &str = "linear";
         p.tiles_n = self.n_rows.div_ceil(v.rows);
-        p.x_rows_loaded = if v.wgmma() { p.m.div_ceil(8) * 8 } else { v.tokens };
-        let clusters = p.tiles_n.min(device.processors / v.cluster);
-        let buffers = if p.tiles_n > clusters { 2 } else { 1 };
-        let partial = if self.chunks > 1 { self.chunks * v.tokens * (v.rows / v.cluster + 4) * 4 * buffers } else { 0 };
-        let padding = if v.wgmma() { v.tokens * 128 } else { 0 };
-        let stage = v.local * v.step * (v.rows + p.x_rows_loaded) * 128;
-        let fixed = 1024 + padding + STREAM_BARRIER_BYTES + partial;
-        let work = p.tiles_n.div_ceil(clusters) * p.chunk_blocks.div_ceil(v.step);
-        p.stages = ((SHARED_BYTES_MAX - fixed) / stage).min(STREAM_STAGES_MAX).min(work);
-        let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.rows)?;
-        let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, p.x_rows_loaded)?;
-        let (blocks, shared_bytes) = (clusters * v.cluster, fixed + p.stages * stage);
+        p.tiles_m = p.m.div_ceil(v.tokens);
+        p.x_rows_loaded = if v.wgmma() && p.tiles_m == 1 { p.m.div_ceil(8) * 8 } else { v.tokens };
+        let tiles = size(OP, "tiles", p.tiles_n as usize * p.tiles_m as usize)?;
+        let clusters = tiles.min(device.processors / v.cluster);
+        let buffers = if tiles > clusters { 2 } else { 1 };
+        let work = tiles.div_ceil(clusters) * p.chunk_blocks.div_ceil(v.step);
+        p.stages = v.stages(p.x_rows_loaded, buffers, work);
+        let weight = tensor_map(OP, p.weight as u64, Boxes::blocks(self.n_rows, self.pitch, v.rows, v.step))?;
+        let x = tensor_map(OP, p.x as u64, Boxes::blocks(p.m, p.x_pitch, p.x_rows_loaded, v.step))?;
+        let [clusters, stages, x_rows, buffers] = [clusters, p.stages, p.x_rows_loaded, buffers].map(|v| v as usize);
         // SAFETY: the maps and the parameters describe this weight and the caller's buffers.
-        unsafe { v.launch(device, OP, blocks, shared_bytes, &weight, &x, p) }
+        unsafe { v.launch(device, OP, StreamSizes { clusters, stages, x_rows, buffers }, &weight, &x, p) }
     }
 
     unsafe fn launch_tiled(&self, device: &Device, v: &Tiled, p: &mut LinearParams) -> Result<()> {
         const OP: &str = "linear";
         p.tiles_n = self.n_rows.div_ceil(v.columns);
         p.tiles_m = p.m.div_ceil(128);
-        let tiles = grid_size(OP, p.tiles_n as usize * p.tiles_m as usize)?;
-        let weight = tensor_map(OP, p.weight as u64, self.n_rows, self.pitch, self.pitch, v.columns)?;
-        let x = tensor_map(OP, p.x as u64, p.m, p.k, p.x_pitch, 128)?;
-        let shared_bytes = 1280 + v.stages * (128 + v.columns) * 128 + v.parked * 1024;
+        let groups = p.tiles_n.div_ceil(v.cluster) as usize * p.tiles_m as usize;
+        size(OP, "tiles", groups * v.cluster as usize)?;
+        let weight = Boxes::operand([self.n_rows, self.pitch], self.pitch, v.columns);
+        let weight = tensor_map(OP, p.weight as u64, weight)?;
+        let x = tensor_map(OP, p.x as u64, Boxes::operand([p.m, p.k], p.x_pitch, 128 / v.cluster))?;
+        let output = |address: u64| tensor_map(OP, address, Boxes::output([p.m, p.n_out]));
+        // Only a staged kernel reads the last two, and the residual only where there is one.
+        let y = if v.staged == 1 { output(p.y as u64)? } else { x };
+        let residual = if v.staged == 1 && !p.residual.is_null() { output(p.residual as u64)? } else { x };
+        let sizes = TiledSizes { groups, processors: device.processors as usize };
         // SAFETY: as in `launch_stream`.
-        unsafe { v.launch(device, OP, tiles.min(device.processors), shared_bytes, &weight, &x, p) }
+        unsafe { v.launch(device, OP, sizes, &weight, &x, &y, &residual, p) }
     }
 
-    unsafe fn launch_portable(&self, device: &Device, name: &str, tokens: u32, p: &mut LinearParams) -> Result<()> {
-        const OP: &str = "linear";
-        p.tiles_n = self.n_rows.div_ceil(64);
-        p.tiles_m = p.m.div_ceil(tokens);
-        let blocks = grid_size(OP, p.tiles_n as usize * p.tiles_m as usize)?;
-        let grid = Grid { blocks, threads: 128, shared_bytes: 3 * (tokens + 64) * 128 };
-        // SAFETY: the argument is the parameters, as both kernels of the file take them.
-        unsafe { device.launch(OP, device.function(name)?, grid, arguments![*p]) }
+    unsafe fn launch_portable(&self, device: &Device, v: &Portable, p: &mut LinearParams) -> Result<()> {
+        p.tiles_n = self.n_rows.div_ceil(portable::ROWS);
+        p.tiles_m = p.m.div_ceil(v.tokens);
+        let sizes = PortableSizes { n_rows: self.n_rows as usize, m: p.m as usize };
+        // SAFETY: the parameters describe this weight and the caller's buffers.
+        unsafe { v.launch(device, "linear", sizes, p) }
     }
 }
 
-/// Rows of `k` elements at a pitch that 16-byte loads can read: as they are, or copied to scratch memory.
-unsafe fn aligned_rows(device: &Device, x: u64, rows: u32, k: u32) -> Result<(u64, u32)> {
+/// Rows of `k` elements at a pitch that is a multiple of `unit`: as they are, or copied to scratch memory and padded with
+/// zeros.
+unsafe fn aligned_rows(device: &Device, x: u64, rows: u32, k: u32, unit: u32) -> Result<(u64, u32)> {
     const OP: &str = "linear";
-    if k.is_multiple_of(8) {
+    if k.is_multiple_of(unit) {
         return Ok((x, k));
     }
-    let pitch = k.div_ceil(8) * 8;
-    let total = rows as usize * pitch as usize;
-    let out = device.workspace(OP, "padded rows", total * 2)?;
-    let grid = Grid { blocks: grid_size(OP, total.div_ceil(256).min(4096))?, threads: 256, shared_bytes: 0 };
+    let pitch = k.div_ceil(unit) * unit;
+    let elements = rows as usize * pitch as usize;
+    let out = device.workspace(OP, "padded rows", elements * 2)?;
     // SAFETY: `x` holds rows x k elements by the caller's word, `out` rows x pitch.
-    unsafe { device.launch(OP, device.function("pad_rows")?, grid, arguments![x, out, rows, k, pitch])? };
+    unsafe { PadRows::PAD_ROWS.launch(device, OP, PadRowsSizes { elements }, &x, &out, &rows, &k, &pitch)? };
     Ok((out, pitch))
 }

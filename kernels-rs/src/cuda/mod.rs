@@ -24,7 +24,7 @@ pub use attention::Paths;
 use device::{Device, driver};
 pub use graph::Graph;
 pub use kv::{KvPool, Step};
-use launch::{Grid, arguments, grid_size, size};
+use launch::size;
 pub use linear::LinearWeight;
 
 use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
@@ -216,10 +216,8 @@ impl Backend for Cuda {
     fn kv_fill(&self, pool: &mut KvPool, value: bf16) -> Result<()> {
         const OP: &str = "kv_fill";
         let (out, count) = (self.device.address(&pool.memory), pool.memory.len());
-        let grid = Grid { blocks: grid_size(OP, count.div_ceil(256).min(4096))?, threads: 256, shared_bytes: 0 };
-        let value = u32::from(value.to_bits());
-        // SAFETY: the kernel takes an address, a 64-bit count and a value; the pool holds `count` elements.
-        unsafe { self.device.launch(OP, self.device.function("fill_bf16")?, grid, arguments![out, count, value]) }
+        // SAFETY: the pool holds `count` elements.
+        unsafe { rows::fill(&self.device, OP, out, count, value.to_bits()) }
     }
 
     fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Step> {
@@ -253,8 +251,46 @@ impl Backend for Cuda {
         check_len(OP, "x", x.len, rows, tree.d)?;
         check_len(OP, "weight", weight.len, 1, tree.d)?;
         check_len(OP, "out", out.len, rows, tree.d)?;
+        let operands = rows::NormOperands { x: self.at(x), add: None, weight: self.at(weight), out: self.at(out) };
         // SAFETY: the lengths were checked, and all buffers are this backend's.
-        unsafe { rows::rmsnorm(&self.device, tree, rows, self.at(x), self.at(weight), self.at(out)) }
+        unsafe { rows::rmsnorm(&self.device, OP, tree, rows, &operands) }
+    }
+
+    fn residual_add(
+        &self,
+        len: usize,
+        x: &Buffer<bf16>,
+        residual: &Buffer<bf16>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        const OP: &str = "residual_add";
+        check_len(OP, "x", x.len, len, 1)?;
+        check_len(OP, "residual", residual.len, len, 1)?;
+        check_len(OP, "out", out.len, len, 1)?;
+        // SAFETY: the lengths were checked, and all buffers are this backend's.
+        unsafe { rows::residual_add(&self.device, len, self.at(x), self.at(residual), self.at(out)) }
+    }
+
+    fn add_rmsnorm(
+        &self,
+        tree: RmsNormTree,
+        rows: usize,
+        x: &Buffer<bf16>,
+        residual: &Buffer<bf16>,
+        weight: &Buffer<bf16>,
+        sum: &mut Buffer<bf16>,
+        out: &mut Buffer<bf16>,
+    ) -> Result<()> {
+        const OP: &str = "add_rmsnorm";
+        check_len(OP, "x", x.len, rows, tree.d)?;
+        check_len(OP, "residual", residual.len, rows, tree.d)?;
+        check_len(OP, "weight", weight.len, 1, tree.d)?;
+        check_len(OP, "sum", sum.len, rows, tree.d)?;
+        check_len(OP, "out", out.len, rows, tree.d)?;
+        let add = Some((self.at(residual), self.at(sum)));
+        let operands = rows::NormOperands { x: self.at(x), add, weight: self.at(weight), out: self.at(out) };
+        // SAFETY: the lengths were checked, and all buffers are this backend's.
+        unsafe { rows::rmsnorm(&self.device, OP, tree, rows, &operands) }
     }
 
     fn linear(
@@ -378,9 +414,8 @@ impl Backend for Cuda {
             row_count: size(OP, "rows", params.len())?,
             vocab: size(OP, "vocab", vocab)?,
         };
-        let grid = Grid { blocks: p.row_count, threads: 1024, shared_bytes: 0 };
-        // SAFETY: the argument is the parameters; the lengths were checked.
-        unsafe { self.device.launch(OP, self.device.function("sample_rows")?, grid, arguments![p])? };
+        // SAFETY: the lengths were checked.
+        unsafe { rows::sample(&self.device, &p)? };
         let (tokens, logprobs) = (self.download(&tokens, params.len())?, self.download(&logprobs, params.len())?);
         Ok(tokens.into_iter().zip(logprobs).map(|(token, logprob)| Sampled { token, logprob }).collect())
     }

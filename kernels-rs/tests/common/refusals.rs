@@ -51,6 +51,11 @@ pub fn of_matrices<B: Backend>(b: &B) -> Outcome {
     refused("token out of range", b.embed(&packed, &step, &mut out))?;
     refused("norm of nothing", b.rmsnorm(RmsNormTree { d: 0, eps: 0.0 }, 1, &x, &x, &mut out))?;
     refused("short norm", b.rmsnorm(RmsNormTree { d: 4, eps: 0.0 }, 2, &x, &x, &mut out))?;
+    refused("short sum", b.residual_add(7, &x, &x, &mut out))?;
+    let d4 = RmsNormTree { d: 4, eps: 0.0 };
+    let (mut sum, mut normed) = (b.alloc(8).map_err(text)?, b.alloc(8).map_err(text)?);
+    refused("short added rows", b.add_rmsnorm(d4, 2, &x, &x, &x, &mut sum, &mut normed))?;
+    refused("overflowing added rows", b.add_rmsnorm(d4, usize::MAX, &x, &x, &x, &mut sum, &mut normed))?;
     refused("index out of range", b.gather_rows(3, &x, &[2], &mut out))?;
     refused("short gather", b.gather_rows(3, &x, &[0, 0, 0], &mut out))?;
     refused("download past the end", b.download(&out, 9))?;

@@ -26,6 +26,33 @@ pub fn rmsnorm<B: Backend>(b: &B, seed: u64) -> Outcome {
     equal(b, &format!("rmsnorm seed {seed} {tree:?} {kind:?}"), &out, &expected, d)
 }
 
+/// Residual addition alone, and with the norm in one call.
+pub fn add_rmsnorm<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let r = &mut Random(seed);
+    let d = match r.below(3) {
+        0 => 1 + r.below(64) as usize,
+        1 => 8 * (1 + r.below(700) as usize),
+        _ => 1 + r.below(6000) as usize,
+    };
+    let rows = 1 + r.below(9) as usize;
+    let tree = RmsNormTree { d, eps: 1e-5 };
+    let mut kind = || Kind::ALL[r.below(Kind::ALL.len() as u64) as usize];
+    let (kx, kr) = (kind(), kind());
+    let (x, residual, weight) = (kx.vector(r, rows * d), kr.vector(r, rows * d), Kind::Wide.vector(r, d));
+    let added = evaluate::residual_add(&x, &residual);
+    let expected: Vec<_> = added.chunks(d).flat_map(|x| evaluate::rmsnorm(&tree, x, &weight)).collect();
+    let upload = |v: &[_]| b.upload(v).expect("memory");
+    let (x, residual, weight) = (upload(&x), upload(&residual), upload(&weight));
+    let what = format!("seed {seed} {tree:?} {kx:?} {kr:?}");
+    let (mut sum, mut out) = (unwritten(b, STALE, rows * d), unwritten(b, STALE, rows * d));
+    b.residual_add(rows * d, &x, &residual, &mut sum).map_err(|e| e.to_string())?;
+    equal(b, &format!("residual_add {what}"), &sum, &added, d)?;
+    let mut sum = unwritten(b, STALE, rows * d);
+    b.add_rmsnorm(tree, rows, &x, &residual, &weight, &mut sum, &mut out).map_err(|e| e.to_string())?;
+    equal(b, &format!("sum of add_rmsnorm {what}"), &sum, &added, d)?;
+    equal(b, &format!("add_rmsnorm {what}"), &out, &expected, d)
+}
+
 /// Rows picked by index, repeated ones too.
 pub fn gather_rows<B: Backend>(b: &B, seed: u64) -> Outcome {
     let r = &mut Random(seed);

@@ -1,0 +1,15 @@
+use kernels_macro::kernels;
+
+kernels! {
+    inline_source = r#"
+extern "C" __global__ void __launch_bounds__(256) rows(const float *x, unsigned n) { f(x, n); }
+"#;
+    kernel Rows = rows(x: f32, n: u32) {
+        tree = "rows";
+        threads = 256;
+        sizes(n);
+        grid = ceil(n, 256);
+    }
+}
+
+fn main() {}
