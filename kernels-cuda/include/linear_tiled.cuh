@@ -218,7 +218,8 @@ struct Tiled {
     int warpgroup, slot = 0, previous = -1;
     uint32_t parity = 0;
 
-    // One chunk's chain into `acc`, in flight when this returns. `meanwhile` runs under its first products.
+    // One chunk's chain into `acc`, in flight when this returns. `meanwhile` runs under products, late
+    // enough that it need not wait.
     template <class MEANWHILE>
     __device__ __forceinline__ void chain(const Tiled &tiled, float (&acc)[COLUMNS / 2], int blocks, bool signals, MEANWHILE meanwhile) {
 #pragma unroll 1
@@ -229,7 +230,7 @@ struct Tiled {
 #pragma unroll
         for (int k = 0; k < 4; k++) Wgmma<COLUMNS>::shared(acc, descriptor_k_major(a + k * 32), descriptor_k_major(b + k * 32), (block | k) != 0);
         wgmma_commit();
-        if (block == 0) meanwhile();
+        if (block == (blocks > 2 ? 2 : 0)) meanwhile();
         wgmma_wait<1>();
         if (previous >= 0 && signals) tiled.release(previous);
         previous = slot;
@@ -256,7 +257,7 @@ struct Tiled {
       // The chain of the first chunk is the running sum; the others are added to it.
       float sum[COLUMNS / 2];
       ring.chain(*this, sum, blocks, signals, [&] {
-        // While the tensor cores work on the first block: the output tile before this one has left shared memory.
+        // The output tile before this one has left shared memory.
         if (STAGED && signals) {
           bulk_wait_read();
           if (tile != first()) barrier_arrive(out.free);

@@ -102,8 +102,11 @@ fn parameter(text: &str) -> Result<Parameter, String> {
 
 const GLOBAL: &str = "extern \"C\" __global__";
 
-/// Parameters and launch bound of the kernel called `kernel` whose text begins at `text`; none if it has another name.
-fn signature(text: &str, kernel: &str) -> Result<Option<(Vec<Parameter>, Option<i64>)>, String> {
+/// Parameters and, where it is a number, the launch bound.
+type Signature = (Vec<Parameter>, Option<i64>);
+
+/// The signature of the kernel called `kernel` whose text begins at `text`; none if it has another name.
+fn signature(text: &str, kernel: &str) -> Result<Option<Signature>, String> {
     let head = text.split('{').next().unwrap_or_default();
     let at = format!(" {kernel}(");
     let Some(start) = head.find(&at) else { return Ok(None) };
