@@ -24,9 +24,6 @@ struct KvPages {
   }
 };
 
-// Warps that load for prefill. A bulk copy takes a warp tens of cycles to issue and a page of 16 tokens is four or eight of them, so one
-// warp could not keep up with the tensor cores.
-constexpr int KV_LOADERS = 4;
 // Arrivals that complete a loaded tile: the lanes of the warp that announces its bytes.
 constexpr uint32_t KV_LOADED_ARRIVALS = 32;
 
@@ -41,9 +38,10 @@ __device__ __forceinline__ void zero_rows(uint32_t shared, unsigned before, unsi
   proxy_fence();
 }
 
-// One of two loading warps' half of the copies of tokens [first, first + 128) of K (value = 0) or V that lie in [low, high):
-// K can be loaded while V of the tile before is still read. Part 0 also zeroes the other rows and announces the bytes to
-// `barrier`; copies of part 1 that land before that only make the count negative for a moment.
+// For prefill, where two warps load K and two V, since a bulk copy takes a warp tens of cycles to issue: one warp's half of the
+// copies of tokens [first, first + 128) of K (value = 0) or V that lie in [low, high). K can be loaded while V of the tile
+// before is still read. Part 0 also zeroes the other rows and announces the bytes to `barrier`; copies of part 1 that land
+// before that only make the count negative for a moment.
 template <int HALVES>
 __device__ __forceinline__ void load_kv_value(uint32_t shared, const KvLayer &kv, const unsigned *table, unsigned head,
                                               unsigned value, unsigned part, unsigned first, unsigned low, unsigned high,

@@ -6,7 +6,7 @@ use reduction_tree::operator::AttentionTree;
 use super::device::Device;
 use super::kv::{KvPool, Step, halves};
 use super::launch::{Grid, size};
-use crate::backend::{Error, Result};
+use crate::backend::{Error, KvShape, Result};
 
 mod decode_kernels {
     //! The kernels of `sm90_attention_decode.cu` and their launch.
@@ -102,9 +102,9 @@ pub enum Paths {
     Portable,
 }
 
-fn check(tree: &AttentionTree, q_heads: usize, pool: &KvPool) -> Result<usize> {
+/// Query heads of one KV head, if the kernels can run this tree on this shape.
+fn check(tree: &AttentionTree, q_heads: usize, shape: &KvShape) -> Result<usize> {
     const OP: &str = "attention";
-    let shape = &pool.shape;
     if tree.kv_tile != KV_TILE || tree.kv_split == 0 || !tree.kv_split.is_multiple_of(KV_TILE) {
         let expected = format!("a kv_tile of {KV_TILE} and a kv_split that is a multiple of it");
         return Err(Error::new(OP, expected, format!("{} and {}", tree.kv_tile, tree.kv_split)));
@@ -146,7 +146,7 @@ pub unsafe fn attention(
     out: u64,
 ) -> Result<()> {
     const OP: &str = "attention";
-    let group = check(tree, q_heads, pool)?;
+    let group = check(tree, q_heads, &pool.shape)?;
     if step.checked.shape != pool.shape {
         return Err(Error::new(
             OP,
@@ -228,4 +228,23 @@ unsafe fn portable(device: &Device, halves: u32, p: &AttentionParams) -> Result<
     let variant = by_halves(OP, Portable::ALL, halves, |v| v.halves)?;
     // SAFETY: the blocks have at most 128 packed rows.
     unsafe { variant.launch(device, OP, PortableSizes { pairs }, p) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tile is a constant of the kernels and of every plan; a tree with another one is refused with both numbers.
+    #[test]
+    fn another_tile_than_the_kernels_is_an_error_that_says_so() {
+        let shape = KvShape { layers: 1, pages: 4, page_tokens: 64, kv_heads: 2, head_dim: 64 };
+        let tree = AttentionTree { head_dim: 64, kv_split: 512, kv_tile: 128, scale_log2: 0.2, window: None };
+        assert_eq!(check(&tree, 8, &shape).map_err(|e| e.to_string()), Ok(4));
+        for (kv_tile, kv_split) in [(64, 512), (16, 512), (0, 512), (256, 512), (128, 192), (128, 0)] {
+            let error =
+                check(&AttentionTree { kv_tile, kv_split, ..tree }, 8, &shape).expect_err("refused").to_string();
+            assert!(error.contains("a kv_tile of 128"), "{error}");
+            assert!(error.contains(&format!("{kv_tile} and {kv_split}")), "{error}");
+        }
+    }
 }

@@ -161,3 +161,23 @@ pub fn tensor_map<const RANK: usize>(operation: &'static str, address: u64, boxe
     .map_err(driver(operation))?;
     Ok(map)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_be_launched_are_refused() {
+        let checked = |blocks, shared| Grid::checked("test", blocks, 128, shared).map_err(|e| e.to_string());
+        assert!(checked(Some(u64::from(i32::MAX as u32)), Some(u64::from(SHARED_BYTES_MAX))).is_ok());
+        for (blocks, shared, told) in [
+            (Some(1 << 31), Some(0), "2^31 - 1 blocks, got 2147483648"),
+            (None, Some(0), "2^31 - 1 blocks, got an overflow"),
+            (Some(1), Some(u64::from(SHARED_BYTES_MAX) + 1), "232448 bytes of shared memory, got 232449"),
+            (Some(1), None, "bytes of shared memory, got an overflow"),
+        ] {
+            let error = checked(blocks, shared).expect_err("refused");
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -36,6 +36,10 @@ mod stream {
 
     kernels_macro::kernels! {
         source = "../kernels-cuda/kernels/sm90_linear_stream.cu";
+        /// Stages that the barriers of a ring are laid out for.
+        constant STREAM_STAGES_MAX = "../kernels-cuda/include/linear_stream.cuh";
+        /// Shared memory of all barriers.
+        constant STREAM_BARRIER_BYTES = "../kernels-cuda/include/linear_stream.cuh";
         /// Few tokens: the weights are streamed once.
         family Stream = STREAM_VARIANT(weight: TensorMap, x: TensorMap, p: LinearParams) {
             symbol "Consumer::MmaSync" = 0;
@@ -48,9 +52,9 @@ mod stream {
             shared = 1024 + stages * LOCAL * STEP * (ROWS + x_rows) * 128
                 + max(
                     CONSUMER * (TOKENS - x_rows) * 128,
-                    512 + buffers * (if LOCAL > 1 { 2 * TOKENS * (ROWS + 4) * 4 } else { (CLUSTER - 1) * ROWS * TOKENS * 2 })
+                    STREAM_BARRIER_BYTES + buffers * (if LOCAL > 1 { 2 * TOKENS * (ROWS + 4) * 4 } else { (CLUSTER - 1) * ROWS * TOKENS * 2 })
                 );
-            shared_min = 1536 + 2 * LOCAL * STEP * (ROWS + TOKENS) * 128
+            shared_min = 1024 + STREAM_BARRIER_BYTES + 2 * LOCAL * STEP * (ROWS + TOKENS) * 128
                 + (if LOCAL > 1 { 2 * TOKENS * (ROWS + 4) * 4 } else { (CLUSTER - 1) * ROWS * TOKENS * 2 });
         }
         /// One chunk, weights of few rows.
@@ -99,8 +103,8 @@ impl Stream {
             _ => 0,
         };
         let read_past = if self.wgmma() { (self.tokens - x_rows) * 128 } else { 0 };
-        let fixed = 1024 + (512 + buffers * sums).max(read_past);
-        (SHARED_BYTES_MAX.saturating_sub(fixed) / stage).min(STREAM_STAGES_MAX).min(work)
+        let fixed = 1024 + (stream::STREAM_BARRIER_BYTES + buffers * sums).max(read_past);
+        (SHARED_BYTES_MAX.saturating_sub(fixed) / stage).min(stream::STREAM_STAGES_MAX).min(work)
     }
 
     /// Weight rows that the busiest processor streams, with what each tile costs besides: narrow tiles pay more for barriers.
@@ -108,8 +112,6 @@ impl Stream {
         waves(n_rows.div_ceil(self.rows), device.processors / self.cluster) * (self.rows + 4)
     }
 }
-
-const STREAM_STAGES_MAX: u32 = 24;
 
 mod tiled {
     //! The kernels of `sm90_linear_tiled.cu`, read from it.

@@ -48,7 +48,7 @@ pub struct Choices {
 pub const ANY: Choices = Choices {
     head_dims: &[16, 32, 48, 64, 128],
     groups: &[1, 2, 3, 4, 7],
-    page_tokens: &[1, 4, 16, 24, 32, 48, 64, 64],
+    page_tokens: &[1, 4, 8, 16, 24, 32, 48, 64, 64, 128],
     kv_tiles: &[16, 32, 48, 64, 128],
     windows: &[None, None, Some(1), Some(40)],
 };
