@@ -193,6 +193,11 @@ impl<M: RowModel> Seat<M> {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
+            if self.engine.live() == 0 {
+                // Only cancellations; whether steps succeed is as unknown as before.
+                self.publish();
+                continue;
+            }
             let before = self.engine.stats().steps;
             let stepped = self.engine.step();
             // Before anybody hears of the step.
@@ -282,6 +287,7 @@ impl<M: RowModel> Seat<M> {
             let _ = flight.updates.send(Update::Abandoned(format!("the engine cannot compute a step: {trouble}")));
         }
         self.requests.clear();
+        self.publish();
     }
 }
 
