@@ -6,4 +6,5 @@ pub mod engine;
 pub mod model;
 pub mod receipt;
 pub mod server;
+pub mod showroom;
 pub mod stop;

@@ -37,7 +37,7 @@ fn values(path: &str, name: &str) -> (Value, Value) {
         "prompt" => (json!("x"), json!(1)),
         "messages" => (json!([{ "role": "user", "content": "x" }]), json!(1)),
         "logprobs" if path == "/v1/chat/completions" => (json!(true), json!(1)),
-        "stream" | "echo" | "ignore_eos" => (json!(true), json!(1)),
+        "stream" | "echo" | "ignore_eos" | "receipt" => (json!(true), json!(1)),
         "stop" => (json!(["a", "b"]), json!([1])),
         "stop_token_ids" => (json!([1]), json!([-1])),
         "logit_bias" => (json!({ "1": 1 }), json!({ "x": 1 })),

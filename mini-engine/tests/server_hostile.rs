@@ -373,7 +373,7 @@ fn a_fault_ends_only_its_own_request() {
 fn a_key_is_asked_for_everywhere_but_at_health() {
     let server =
         TestServer::with(Options { api_key: Some("secret".into()), ..options() }, EngineConfig::default(), None);
-    for path in ["/metrics", "/v1/models", "/v1/models/tiny", "/", "/nowhere"] {
+    for path in ["/metrics", "/v1/models", "/v1/models/tiny", "/v1/receipts/0", "/demo", "/demo/run", "/nowhere"] {
         assert_eq!(server.get(path).refusal().0, 401, "{path}");
     }
     let health = server.get("/health");

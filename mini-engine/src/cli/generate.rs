@@ -106,7 +106,7 @@ impl Generate {
         config: EngineConfig,
         asked: Asked,
     ) -> Result<(), Failure> {
-        let model = device.load(checkpoint, None)?;
+        let model = device.load_known(checkpoint)?;
         let Asked { request, source, text } = asked;
         let mut recorder = self.receipt.is_some().then(|| {
             let identity = Arc::new(Identity::of(&model, &checkpoint.tokenizer));

@@ -2,13 +2,18 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use kernels_rs::backend::Backend;
 use mini_engine::device_model::DeviceModel;
 use mini_engine::engine::{Engine, EngineConfig};
 use mini_engine::model::{Checkpoint, Model, Source};
+use mini_engine::receipt::Identity;
+use mini_engine::server::receipts::Receipts;
 use mini_engine::server::{Options, Served, Server};
+use mini_engine::showroom::Showroom;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
@@ -48,6 +53,9 @@ pub struct Serve {
     /// Most tokens of the KV pool; on a CPU 65536 unless given
     #[arg(long)]
     kv_tokens: Option<usize>,
+    /// Keep a receipt of each answer whose request asks for one with `"receipt": true`
+    #[arg(long, value_name = "DIR")]
+    receipts: Option<PathBuf>,
     /// Compute every prompt in full
     #[arg(long)]
     no_prefix_cache: bool,
@@ -108,9 +116,17 @@ impl Serve {
     }
 
     fn run_on<B: Backend>(&self, device: Device<B>, checkpoint: Checkpoint, options: Options) -> Result<(), Failure> {
-        let model = device.load(&checkpoint, None)?;
+        if let Some(folder) = &self.receipts {
+            // An answer should not be lost to a folder that cannot be written.
+            let tried = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+            tried.map_err(|error| Failure::input(format!("--receipts {}: {error}", folder.display())))?;
+        }
+        let model = device.load_known(&checkpoint)?;
         let config = self.config(&model)?;
-        let served = Served::new(checkpoint, self.name(), model.plan().digest().to_string());
+        let mut served = Served::new(checkpoint, self.name(), model.plan().digest().to_string());
+        let identity = Arc::new(Identity::of(&model, &served.tokenizer));
+        served.receipts = self.receipts.clone().map(|folder| Receipts { identity: identity.clone(), folder });
+        served.stage = Some(Box::new(Showroom::new(model.clone(), identity)));
         let engine = Engine::new(DeviceModel::new(model, &config)?, config.clone())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {

@@ -13,6 +13,7 @@ use kernels_rs::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use kernels_rs::cuda::Cuda;
 use mini_engine::determinism::lab::Reload;
+use mini_engine::model::known::Known;
 use mini_engine::model::{self, Checkpoint, LoadOptions, Model, Source};
 use reduction_tree::arithmetic;
 
@@ -159,12 +160,27 @@ pub struct Device<B> {
 }
 
 impl<B: Backend> Device<B> {
-    /// Loads the weights, with a progress bar where there is a terminal.
+    /// Loads and hashes the weights, with a progress bar where there is a terminal.
     pub fn load(&self, checkpoint: &Checkpoint, broken: Option<model::Break>) -> Result<Arc<Model<B>>, Failure> {
+        self.load_with(checkpoint, LoadOptions { broken, ..LoadOptions::default() })
+    }
+
+    /// The same without hashing, if these very files were hashed before.
+    pub fn load_known(&self, checkpoint: &Checkpoint) -> Result<Arc<Model<B>>, Failure> {
+        let known = Known::of(checkpoint);
+        let known_digest = known.as_ref().and_then(Known::find);
+        let model = self.load_with(checkpoint, LoadOptions { known_digest, ..LoadOptions::default() })?;
+        if let (Some(known), None) = (known, known_digest) {
+            known.remember(checkpoint, model.digest());
+        }
+        Ok(model)
+    }
+
+    fn load_with(&self, checkpoint: &Checkpoint, options: LoadOptions) -> Result<Arc<Model<B>>, Failure> {
         let bar = ProgressBar::new(0).with_message(format!("loading {}", checkpoint.name));
         bar.set_style(ProgressStyle::with_template("{msg} {bar:40} {pos}/{len}").expect("a fixed template"));
         bar.enable_steady_tick(Duration::from_millis(200));
-        let model = Model::load(checkpoint, self.backend.clone(), LoadOptions { broken }, &mut |progress| {
+        let model = Model::load(checkpoint, self.backend.clone(), options, &mut |progress| {
             bar.set_length(progress.total as u64);
             bar.set_position(progress.done as u64);
         });
@@ -177,7 +193,8 @@ impl<B: Backend> Device<B> {
         let (on_threads, checkpoint) = (self.on_threads.clone()?, checkpoint.clone());
         Some(Rc::new(move |threads| {
             let backend = Arc::new(on_threads(threads)?);
-            Ok(Arc::new(Model::load(&checkpoint, backend, LoadOptions { broken }, &mut |_| {})?))
+            let options = LoadOptions { broken, ..LoadOptions::default() };
+            Ok(Arc::new(Model::load(&checkpoint, backend, options, &mut |_| {})?))
         }))
     }
 }

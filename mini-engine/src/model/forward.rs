@@ -16,6 +16,12 @@ pub struct Model<B: Backend> {
     pub(super) config: Config,
     pub(super) plan: Plan,
     pub(super) digest: blake3::Hash,
+    pub(super) weights: Arc<Weights<B>>,
+    pub(super) broken: Option<Broken<B>>,
+}
+
+/// Everything large of a model; models that differ in a deliberate fault can share it.
+pub(super) struct Weights<B: Backend> {
     pub(super) embedding: B::Linear,
     /// The LM head where it is not the embedding.
     pub(super) head: Option<B::Linear>,
@@ -23,7 +29,6 @@ pub struct Model<B: Backend> {
     pub(super) final_norm: B::Buffer<bf16>,
     pub(super) cos: B::Buffer<f32>,
     pub(super) sin: B::Buffer<f32>,
-    pub(super) broken: Option<Broken<B>>,
 }
 
 /// Weights of one layer.
@@ -114,6 +119,18 @@ impl<B: Backend> Model<B> {
         self.digest
     }
 
+    /// The same weights with [`Break::KvSplit`](super::Break::KvSplit), for demonstrations.
+    pub fn with_kv_split_by_batch(&self) -> Self {
+        Self {
+            backend: self.backend.clone(),
+            config: self.config.clone(),
+            plan: self.plan.clone(),
+            digest: self.digest,
+            weights: self.weights.clone(),
+            broken: Some(Broken::KvSplit),
+        }
+    }
+
     /// What it runs on.
     pub fn backend(&self) -> &Arc<B> {
         &self.backend
@@ -182,11 +199,11 @@ impl<B: Backend> Model<B> {
         self.check_step(ws, rows, sample_rows)?;
         let backend = &*self.backend;
         let step = backend.step(rows, pool.shape)?;
-        backend.embed(&self.embedding, &step, &mut ws.x)?;
+        backend.embed(&self.weights.embedding, &step, &mut ws.x)?;
         if !poisoned.is_empty() {
             self.poison(ws, poisoned)?;
         }
-        for (index, (layer, plan)) in self.layers.iter().zip(&self.plan.layers).enumerate() {
+        for (index, (layer, plan)) in self.weights.layers.iter().zip(&self.plan.layers).enumerate() {
             self.attention_block(ws, pool, &step, n, index, layer, plan)?;
             self.ffn_block(ws, n, layer, plan)?;
         }
@@ -196,12 +213,12 @@ impl<B: Backend> Model<B> {
                 self.plan.final_norm,
                 sample_rows.len(),
                 &ws.sampled,
-                &self.final_norm,
+                &self.weights.final_norm,
                 &mut ws.sampled_normed,
             )?;
             let head = match &self.broken {
                 Some(Broken::KSplit(broken)) if n > 1 => broken,
-                _ => self.head.as_ref().unwrap_or(&self.embedding),
+                _ => self.weights.head.as_ref().unwrap_or(&self.weights.embedding),
             };
             backend.linear_f32(head, sample_rows.len(), &ws.sampled_normed, &mut ws.logits)?;
         }
@@ -227,8 +244,8 @@ impl<B: Backend> Model<B> {
         let params = QkvParams {
             q_heads: self.config.q_heads,
             qk_norm,
-            cos: &self.cos,
-            sin: &self.sin,
+            cos: &self.weights.cos,
+            sin: &self.weights.sin,
             pairing: self.plan.pairing,
         };
         backend.qkv(&params, step, &ws.qkv, &mut pool.inner, index, &mut ws.q, &mut ws.faults)?;
@@ -312,7 +329,7 @@ mod tests {
     fn model(family: Family, broken: Option<Break>) -> Model<Cpu> {
         let checkpoint = Source::Tiny(Box::new(Tiny::new(family, 9))).open().unwrap();
         let backend = Arc::new(Cpu::new(Arithmetic::Sm90, 1).unwrap());
-        Model::load(&checkpoint, backend, LoadOptions { broken }, &mut |_| ()).unwrap()
+        Model::load(&checkpoint, backend, LoadOptions { broken, ..LoadOptions::default() }, &mut |_| ()).unwrap()
     }
 
     /// Sequences of the given lengths from position 0, one page each, all tokens of sequence s made from s.

@@ -9,7 +9,7 @@ use reduction_tree::operator::LinearTree;
 
 use super::config::Config;
 use super::error::Result;
-use super::forward::{Broken, Layer, Model};
+use super::forward::{Broken, Layer, Model, Weights};
 use super::plan::{LayerPlan, Plan};
 use super::rope::RopeTables;
 use super::tensor::{LayerTensor, Tensor, TensorSource};
@@ -20,6 +20,8 @@ use super::{Break, Checkpoint, Progress};
 pub struct LoadOptions {
     /// A deliberate fault, for negative controls.
     pub broken: Option<Break>,
+    /// The weights' digest where it is known, so that they need not be hashed.
+    pub known_digest: Option<blake3::Hash>,
 }
 
 impl<B: Backend> Model<B> {
@@ -37,7 +39,7 @@ impl<B: Backend> Model<B> {
         let (cos, sin) = (backend.upload(&tables.cos)?, backend.upload(&tables.sin)?);
         drop(tables);
         let total = config.layers + 2;
-        let mut reader = Reader::new(&*checkpoint.tensors, &config, &*backend);
+        let mut reader = Reader::new(&*checkpoint.tensors, &config, &*backend, options.known_digest);
 
         let embedding = reader.linear(plan.head, &[Tensor::Embedding], &[])?;
         let head = if config.tied { None } else { Some(reader.linear(plan.head, &[Tensor::Head], &[])?) };
@@ -52,8 +54,17 @@ impl<B: Backend> Model<B> {
         let final_norm = reader.vector(Tensor::FinalNorm)?;
         let digest = reader.digest();
         progress(Progress { done: total, total });
-        Ok(Self { backend, config, plan, digest, embedding, head, layers, final_norm, cos, sin, broken })
+        let weights = Arc::new(Weights { embedding, head, layers, final_norm, cos, sin });
+        Ok(Self { backend, config, plan, digest, weights, broken })
     }
+}
+
+/// The digest of what is read.
+enum Digest {
+    /// Known beforehand.
+    Known(blake3::Hash),
+    /// Hashed on the way.
+    Hashed(Box<blake3::Hasher>),
 }
 
 /// Reads tensors one after another through one buffer.
@@ -61,16 +72,17 @@ struct Reader<'a, B: Backend> {
     tensors: &'a dyn TensorSource,
     config: &'a Config,
     backend: &'a B,
-    hasher: blake3::Hasher,
+    digest: Digest,
     weight: Vec<bf16>,
     bias: Vec<bf16>,
 }
 
 impl<'a, B: Backend> Reader<'a, B> {
-    fn new(tensors: &'a dyn TensorSource, config: &'a Config, backend: &'a B) -> Self {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(config.canonical_text().as_bytes());
-        Self { tensors, config, backend, hasher, weight: Vec::new(), bias: Vec::new() }
+    fn new(tensors: &'a dyn TensorSource, config: &'a Config, backend: &'a B, known: Option<blake3::Hash>) -> Self {
+        let hashed =
+            || Digest::Hashed(Box::new(blake3::Hasher::new().update(config.canonical_text().as_bytes()).clone()));
+        let digest = known.map_or_else(hashed, Digest::Known);
+        Self { tensors, config, backend, digest, weight: Vec::new(), bias: Vec::new() }
     }
 
     fn read(&mut self, parts: &[Tensor]) -> Result<()> {
@@ -80,7 +92,9 @@ impl<'a, B: Backend> Reader<'a, B> {
         for part in parts {
             self.tensors.append(*part, &self.config.shape(*part), &mut self.weight)?;
         }
-        self.hasher.update(bytemuck::cast_slice(&self.weight));
+        if let Digest::Hashed(hasher) = &mut self.digest {
+            hasher.update(bytemuck::cast_slice(&self.weight));
+        }
         Ok(())
     }
 
@@ -137,6 +151,9 @@ impl<'a, B: Backend> Reader<'a, B> {
     }
 
     fn digest(&self) -> blake3::Hash {
-        self.hasher.finalize()
+        match &self.digest {
+            Digest::Known(digest) => *digest,
+            Digest::Hashed(hasher) => hasher.finalize(),
+        }
     }
 }

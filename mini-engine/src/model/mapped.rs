@@ -34,6 +34,11 @@ impl MappedFile {
         &self.path
     }
 
+    /// The file itself.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Maps a range of bytes. The range must lie in the file and not be empty.
     pub fn map(&self, range: Range<u64>) -> Result<Mmap> {
         let outside = || {

@@ -13,6 +13,7 @@ pub mod error;
 pub mod forward;
 pub mod gguf;
 pub mod huggingface;
+pub mod known;
 pub mod load;
 pub mod plan;
 pub mod rope;

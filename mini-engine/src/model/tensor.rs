@@ -1,6 +1,8 @@
 //! The names of a model's tensors, independent of any file format, and the one thing a file format must do: give a named
 //! tensor's values in bfloat16.
 
+use std::fs::File;
+
 use half::bf16;
 
 use super::error::Result;
@@ -56,4 +58,9 @@ pub trait TensorSource: Send {
     /// Appends the tensor's values, row-major, rounded to nearest even to bfloat16. `shape` is what the config asks for;
     /// a stored tensor of another shape is refused.
     fn append(&self, tensor: Tensor, shape: &[usize], out: &mut Vec<bf16>) -> Result<()>;
+
+    /// The open files that the values come from; none for values that are made.
+    fn files(&self) -> Vec<&File> {
+        Vec::new()
+    }
 }

@@ -7,7 +7,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use kernels_rs::backend::{Backend, SampleParams};
+use kernels_rs::backend::Backend;
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::evaluate;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::Digest;
 use super::blame::{Positions, blame};
 use super::identity::Identity;
 use super::replay::replay;
-use super::schema::{Body, PlanRecord, PromptSource, Receipt, SamplingRecord};
+use super::schema::{Body, PlanRecord, PromptSource, Receipt};
 use crate::device_model::DeviceModel;
 use crate::engine::{Engine, EngineConfig, Event, Refusal, Request, Sampling, logits_digest};
 use crate::model::rope::RopeTables;
@@ -50,13 +50,6 @@ pub struct Audit {
     pub first_different: Option<usize>,
     /// What differs.
     pub findings: Vec<Finding>,
-}
-
-impl Sampling {
-    fn of(record: &SamplingRecord) -> Self {
-        let SamplingRecord { temperature, top_k, top_p, min_p, seed, .. } = *record;
-        Self { temperature, top_k, top_p, min_p, seed, ..Self::default() }
-    }
 }
 
 /// A loaded model that receipts are run on.
@@ -266,7 +259,12 @@ fn can_run(body: &Body, config: &Config, findings: &mut Findings) -> bool {
         let expected = format!("at most {STOP_STRINGS_MAX} strings, none empty");
         findings.differ("sampling.stop_strings", expected, format!("{} strings", stops.len()));
     }
-    if let Err(Refusal::Sampling { field, expected, got }) = Sampling::of(&body.sampling).check() {
+    if !body.sampling.logit_bias.is_sorted_by(|a, b| a.token < b.token) {
+        findings.differ("sampling.logit_bias", "ascending tokens, none twice", "another order");
+    }
+    let sampling = body.sampling.sampling();
+    let checked = sampling.check().and_then(|()| sampling.adjust.check(vocab));
+    if let Err(Refusal::Sampling { field, expected, got }) = checked {
         findings.differ(format!("sampling.{field}"), expected, got);
     }
     findings.0.len() == before
@@ -288,9 +286,15 @@ fn run<B: Backend>(body: &Body, model: &Arc<Model<B>>) -> Result<Positions, Erro
     let refused = |what: &str, error: String| Error::input(what, "a request that the engine takes", error);
     let mut engine = Engine::new(DeviceModel::new(model.clone(), &config)?, config)
         .map_err(|error| refused("engine configuration", error.to_string()))?;
-    let request =
-        Request { prompt: tokens, tokens_max: 1, logits_from: Some(first), bypass_cache: true, ..Request::default() };
+    let request = Request {
+        prompt: tokens.clone(),
+        tokens_max: 1,
+        logits_from: Some(first),
+        bypass_cache: true,
+        ..Request::default()
+    };
     engine.submit(request).map_err(|error| refused("receipt", error.to_string()))?;
+    let sampling = body.sampling.sampling();
     let mut positions = Positions::new(output.tokens.len());
     while engine.live() > 0 {
         for event in engine.step()? {
@@ -298,8 +302,7 @@ fn run<B: Backend>(body: &Body, model: &Arc<Model<B>>) -> Result<Positions, Erro
                 Event::Logits { position, row, .. } => {
                     let index = position - first;
                     positions.logits_equal[index] = Digest::from(logits_digest(&row)) == output.logits[index];
-                    positions.chosen[index] =
-                        Some(evaluate::sample::sample(&params(&body.sampling, position), &row).token);
+                    positions.chosen[index] = Some(choose(&sampling, &tokens[..=position], first + 1, row));
                 }
                 Event::Failed { failure, .. } => {
                     positions.failure = Some(failure.to_string());
@@ -311,8 +314,10 @@ fn run<B: Backend>(body: &Body, model: &Arc<Model<B>>) -> Result<Positions, Erro
     Ok(positions)
 }
 
-/// The choice after the row of `position`.
-fn params(record: &SamplingRecord, position: usize) -> SampleParams {
-    let SamplingRecord { temperature, top_k, top_p, min_p, seed, .. } = *record;
-    SampleParams { temperature, top_k, top_p, min_p, seed, position: position as u32 + 1 }
+/// The token that the sampling gives after `history`, by the definition and not by a backend's implementation of it.
+fn choose(sampling: &Sampling, history: &[u32], prompt: usize, mut row: Vec<f32>) -> u32 {
+    if !sampling.adjust.is_neutral() {
+        sampling.adjust.apply(history, prompt, &mut row);
+    }
+    evaluate::sample::sample(&sampling.params(history.len()), &row).token
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Digest;
 use super::identity::Identity;
 use super::schema::{Body, End, Output, Prompt, PromptSource, Receipt, SamplingRecord, VERSION};
-use crate::engine::{Request, Sampling};
+use crate::engine::Request;
 
 /// Collects what the engine reports about one request.
 #[derive(Clone, Debug)]
@@ -18,7 +18,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A record of `request`, which must ask for `digest_logits` and must not force tokens. `text` is the text that the prompt
+    /// A record of `request`, which must ask for `digest_logits` and must neither force
+    /// tokens nor have a constraint, which a receipt cannot hold. `text` is the text that the prompt
     /// was cut from; `stops` are the strings that end the output; `context_max` is the model's.
     pub fn new(
         identity: Arc<Identity>,
@@ -28,22 +29,8 @@ impl Recorder {
         stops: &[String],
         context_max: usize,
     ) -> Self {
-        debug_assert!(request.digest_logits && request.forced.is_empty());
-        let Sampling { temperature, top_k, top_p, min_p, seed, .. } = request.sampling;
-        let mut stop_tokens = request.stop_tokens.clone();
-        stop_tokens.sort_unstable();
-        stop_tokens.dedup();
-        let max_tokens = request.tokens_total_max(context_max).saturating_sub(request.prompt.len());
-        let sampling = SamplingRecord {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed,
-            stop_tokens,
-            stop_strings: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
-            max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
-        };
+        debug_assert!(request.digest_logits && request.forced.is_empty() && request.constraint.is_none());
+        let sampling = SamplingRecord::of(request, stops, context_max);
         let prompt = Prompt { source, text, tokens: request.prompt.clone() };
         Self { identity, prompt, sampling, tokens: Vec::new(), logits: Vec::new() }
     }

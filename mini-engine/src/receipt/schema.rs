@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Digest;
 use super::number::{binary32, seed};
+use crate::engine::adjust::Adjust;
+use crate::engine::{Request, Sampling};
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
@@ -107,12 +109,77 @@ pub struct SamplingRecord {
     /// Key of the noise.
     #[serde(with = "seed")]
     pub seed: u64,
+    /// Factor against tokens of the prompt and the output so far; 1 changes nothing.
+    #[serde(with = "binary32")]
+    pub repetition_penalty: f32,
+    /// Subtracted for every time that a token stands in the output so far.
+    #[serde(with = "binary32")]
+    pub frequency_penalty: f32,
+    /// Subtracted once for a token that stands in the output so far.
+    #[serde(with = "binary32")]
+    pub presence_penalty: f32,
+    /// Added to the logits of some tokens; the tokens ascend, none comes twice.
+    pub logit_bias: Vec<BiasRecord>,
     /// Tokens that end the output, ascending, none twice.
     pub stop_tokens: Vec<u32>,
     /// Text that ends the output, in the order given.
     pub stop_strings: Vec<String>,
     /// Most output tokens, as the model's context limits them.
     pub max_tokens: u32,
+}
+
+/// What is added to the logit of one token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BiasRecord {
+    /// The token.
+    pub token: u32,
+    /// What is added.
+    #[serde(with = "binary32")]
+    pub bias: f32,
+}
+
+impl SamplingRecord {
+    /// The record of a request's settings. `max_tokens` is what the model's context leaves of them.
+    pub fn of(request: &Request, stops: &[String], context_max: usize) -> Self {
+        let Sampling { temperature, top_k, top_p, min_p, seed, adjust } = &request.sampling;
+        let Adjust { repetition_penalty, frequency_penalty, presence_penalty, logit_bias } = adjust;
+        let mut stop_tokens = request.stop_tokens.clone();
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        let max_tokens = request.tokens_total_max(context_max).saturating_sub(request.prompt.len());
+        Self {
+            temperature: *temperature,
+            top_k: *top_k,
+            top_p: *top_p,
+            min_p: *min_p,
+            seed: *seed,
+            repetition_penalty: *repetition_penalty,
+            frequency_penalty: *frequency_penalty,
+            presence_penalty: *presence_penalty,
+            logit_bias: logit_bias.iter().map(|(&token, &bias)| BiasRecord { token, bias }).collect(),
+            stop_tokens,
+            stop_strings: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
+            max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The engine's settings that this record is of.
+    pub fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            seed: self.seed,
+            adjust: Adjust {
+                repetition_penalty: self.repetition_penalty,
+                frequency_penalty: self.frequency_penalty,
+                presence_penalty: self.presence_penalty,
+                logit_bias: self.logit_bias.iter().map(|entry| (entry.token, entry.bias)).collect(),
+            },
+        }
+    }
 }
 
 /// Why the output ended.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::Digest;
 use super::schema::Receipt;
 
 /// Writes a receipt to a path, replacing what is there.
@@ -19,9 +20,14 @@ pub fn write(receipt: &Receipt, path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Where a folder keeps the receipt of a digest.
+pub fn path(folder: &Path, digest: Digest) -> PathBuf {
+    folder.join(format!("{digest}.json"))
+}
+
 /// Writes a receipt into a folder under its digest. Equal answers share one file.
 pub fn write_to_folder(receipt: &Receipt, folder: &Path) -> std::io::Result<PathBuf> {
-    let path = folder.join(format!("{}.json", receipt.digest));
+    let path = path(folder, receipt.digest);
     write(receipt, &path)?;
     Ok(path)
 }

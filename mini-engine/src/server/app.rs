@@ -10,9 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::ApiError;
 use super::grammar::Grammars;
 use super::metrics::Metrics;
+use super::receipts::Receipts;
 use super::run::Answer;
 use super::worker::Worker;
 use crate::model::{ChatTemplate, Checkpoint, GenerationDefaults, Tokenizer};
+use crate::showroom::Stage;
 
 /// Bytes of request bodies that may be in memory at the same time.
 const BODY_BYTES_TOTAL: usize = 256 << 20;
@@ -70,6 +72,10 @@ pub struct Served {
     pub defaults: GenerationDefaults,
     /// Tokens that end an answer.
     pub eos: Vec<u32>,
+    /// What receipts are made of; without it none can be asked for.
+    pub receipts: Option<Receipts>,
+    /// What the page's experiment runs on; without it the page has none.
+    pub stage: Option<Box<dyn Stage>>,
 }
 
 impl Served {
@@ -84,6 +90,8 @@ impl Served {
             chat: checkpoint.chat,
             defaults: checkpoint.defaults,
             eos: checkpoint.config.eos,
+            receipts: None,
+            stage: None,
         }
     }
 }
@@ -100,6 +108,8 @@ pub struct App {
     pub readers: Arc<Semaphore>,
     /// Bytes that bodies may still take.
     pub body_budget: Arc<Semaphore>,
+    /// Visitors of the page whose experiment may run.
+    pub visitors: Arc<Semaphore>,
     /// Counters.
     pub metrics: Metrics,
     /// What `response_format` needs.
@@ -120,6 +130,7 @@ impl App {
             worker,
             readers: Arc::new(Semaphore::new(readers)),
             body_budget: Arc::new(Semaphore::new(BODY_BYTES_TOTAL.max(options.body_bytes_max))),
+            visitors: Arc::new(Semaphore::new(1)),
             metrics: Metrics::at_zero(),
             grammars: Grammars::default(),
             queue: Arc::new(Semaphore::new(queue_len)),
@@ -130,7 +141,7 @@ impl App {
         }
     }
 
-    /// A place in the queue for `answers` answers, held until they are complete and, where they are streamed, sent.
+    /// A place in the queue for `answers` answers, held until they are delivered.
     pub fn enqueue(&self, answers: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         if answers > self.queue_len {
             return Err(ApiError::field("n", format!("at most {} answers", self.queue_len), answers));

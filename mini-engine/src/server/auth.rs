@@ -12,13 +12,13 @@ use subtle::ConstantTimeEq;
 use super::app::App;
 use super::error::ApiError;
 
-/// The one path that needs no key: whoever watches the server has none.
-pub const OPEN_PATH: &str = "/health";
+/// The paths that need no key: whoever watches the server has none, and the page, which says nothing of the server, asks for it.
+pub const OPEN_PATHS: [&str; 2] = ["/health", "/"];
 
 /// Lets a request through when it brings the key, where one is set.
 pub async fn require_key(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if let Some(key) = &app.options.api_key
-        && request.uri().path() != OPEN_PATH
+        && !OPEN_PATHS.contains(&request.uri().path())
         && !brings(&request, key)
     {
         return ApiError::unauthorized().into_response();

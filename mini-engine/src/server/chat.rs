@@ -13,8 +13,10 @@ use super::error::ApiError;
 use super::fields::{Field, Fields, describe, ignored, refused, supported};
 use super::grammar::Format;
 use super::job::Job;
+use super::receipts::Prompt;
 use super::run::Asked;
 use super::shape::Shape;
+use crate::receipt::PromptSource;
 
 /// Most messages.
 const MESSAGES_MAX: usize = 4096;
@@ -78,6 +80,9 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
     let tokens_max = tokens_max(&mut fields)?;
     let messages = messages(fields.take("messages"))?;
     let format = Format::read(fields.take("response_format"))?;
+    if shared.receipt && format != Format::Text {
+        return Err(ApiError::field("receipt", "nothing beside response_format, which a receipt cannot hold", "true"));
+    }
     let tools = tools(fields.take("tools"), fields.take("tool_choice"))?;
     debug_assert_eq!(fields.unread().count(), 0, "a supported field was not read");
     if format != Format::Text && !shared.stop_tokens.iter().any(|token| app.served.eos.contains(token)) {
@@ -87,10 +92,10 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
     let prompt = render(app, &messages, &tools)?;
     let tokens_max = match tokens_max {
         Some(given) => {
-            fits(app, prompt.len(), given)?;
+            fits(app, prompt.tokens.len(), given)?;
             given
         }
-        None => app.tokens_left(prompt.len()),
+        None => app.tokens_left(prompt.tokens.len()),
     };
     let asked = Asked { logprobs: logprobs.then_some(top.unwrap_or(0)), ..Asked::default() };
     Ok(Job { shape: Shape::Chat, prompts: vec![prompt], tokens_max, shared, asked, constraints })
@@ -177,11 +182,11 @@ fn tools(tools: Option<Value>, choice: Option<Value>) -> Result<Vec<Value>, ApiE
 
 /// Tokens of messages that were not read yet.
 pub fn tokens(app: &App, value: Value, tool_list: Option<Value>) -> Result<Vec<u32>, ApiError> {
-    render(app, &messages(Some(value))?, &tools(tool_list, None)?)
+    Ok(render(app, &messages(Some(value))?, &tools(tool_list, None)?)?.tokens)
 }
 
 /// Tokens of a conversation.
-fn render(app: &App, messages: &[Value], tools: &[Value]) -> Result<Vec<u32>, ApiError> {
+fn render(app: &App, messages: &[Value], tools: &[Value]) -> Result<Prompt, ApiError> {
     let Some(template) = &app.served.chat else {
         let message = format!("messages: {} has no chat template; use /v1/completions", app.served.model_name);
         return Err(ApiError::bad_request(message).about("messages"));
@@ -194,5 +199,6 @@ fn render(app: &App, messages: &[Value], tools: &[Value]) -> Result<Vec<u32>, Ap
         ApiError::bad_request(format!("messages: {error}")).about("messages")
     })?;
     let tokens = app.served.tokenizer.encode(&text);
-    tokens.map_err(|error| ApiError::bad_request(error.to_string()).about("messages"))
+    let tokens = tokens.map_err(|error| ApiError::bad_request(error.to_string()).about("messages"))?;
+    Ok(Prompt::text(tokens, PromptSource::Template, &text))
 }

@@ -51,6 +51,10 @@ pub const SHARED_FIELDS: &[Field] = &[
     extension("ignore_eos", "Goes on after the model's own end tokens."),
     supported("stream", "Server-sent events, closed by `[DONE]`."),
     supported("stream_options", "`include_usage`; `include_obfuscation` only as false."),
+    extension(
+        "receipt",
+        "Keeps a receipt of each answer, whose digest is in `choices[].receipt`; needs `serve --receipts`; not with `response_format`.",
+    ),
     ignored("user", "Nothing is kept about users."),
 ];
 
@@ -65,6 +69,8 @@ pub struct Shared {
     pub stop_tokens: Vec<u32>,
     /// Text that ends an answer.
     pub stops: Vec<String>,
+    /// Whether to keep receipts.
+    pub receipt: bool,
     /// Whether to stream.
     pub stream: Option<StreamOptions>,
 }
@@ -92,6 +98,7 @@ impl Shared {
             sampling: sampling(fields, &app.served.defaults, vocab)?,
             stop_tokens,
             stops: stops(fields.take("stop"))?,
+            receipt: receipt(fields, app)?,
             stream: stream(fields)?,
         })
     }
@@ -148,6 +155,14 @@ fn adjust(fields: &mut Fields, vocab: usize) -> Result<Adjust, ApiError> {
         presence_penalty,
         logit_bias: bias.into_iter().map(entry).collect::<Result<_, _>>()?,
     })
+}
+
+fn receipt(fields: &mut Fields, app: &App) -> Result<bool, ApiError> {
+    let wanted = fields.flag("receipt")?;
+    if wanted && app.served.receipts.is_none() {
+        return Err(ApiError::unsupported_field("receipt", "this server keeps none; it needs --receipts"));
+    }
+    Ok(wanted)
 }
 
 fn seed(value: Option<Value>) -> Result<u64, ApiError> {

@@ -12,8 +12,10 @@ use super::common::{ANSWERS_MAX, SHARED_FIELDS, Shared, read_body, token};
 use super::error::ApiError;
 use super::fields::{Field, Fields, describe, refused, supported};
 use super::job::Job;
+use super::receipts::Prompt;
 use super::run::Asked;
 use super::shape::Shape;
+use crate::receipt::PromptSource;
 
 /// Tokens of an answer unless the request says otherwise, as with OpenAI.
 const TOKENS_DEFAULT: u64 = 16;
@@ -52,20 +54,24 @@ pub fn read(app: &App, body: &[u8]) -> Result<Job, ApiError> {
     let least = u64::from(!echo);
     let tokens_max = fields.whole("max_tokens", least, u64::from(u32::MAX))?.unwrap_or(TOKENS_DEFAULT) as usize;
     debug_assert_eq!(fields.unread().count(), 0, "a supported field was not read");
+    if shared.receipt && tokens_max == 0 {
+        return Err(ApiError::field("receipt", "nothing, since max_tokens is 0", "true"));
+    }
     let asked = Asked { logprobs, echo, echo_only: tokens_max == 0 };
     for prompt in &prompts {
-        super::common::fits(app, prompt.len(), tokens_max)?;
+        super::common::fits(app, prompt.tokens.len(), tokens_max)?;
     }
     Ok(Job { shape: Shape::Completion, prompts, tokens_max: tokens_max.max(1), shared, asked, constraints: Vec::new() })
 }
 
-fn prompts(app: &App, value: Option<Value>) -> Result<Vec<Vec<u32>>, ApiError> {
+fn prompts(app: &App, value: Option<Value>) -> Result<Vec<Prompt>, ApiError> {
     let expected = "text, a list of texts, a list of tokens or a list of lists of tokens";
     let wrong = |value: &Value| ApiError::field("prompt", expected, describe(value));
-    let tokens = |list: &[Value]| -> Result<Vec<u32>, ApiError> {
-        list.iter().map(|value| token("prompt", value, app.worker.limits().vocab)).collect()
+    let tokens = |list: &[Value]| -> Result<Prompt, ApiError> {
+        let tokens = list.iter().map(|value| token("prompt", value, app.worker.limits().vocab));
+        Ok(Prompt::tokens(tokens.collect::<Result<_, _>>()?))
     };
-    let text = |text: &str| app.encode_prompt(text);
+    let text = |text: &str| Ok(Prompt::text(app.encode_prompt(text)?, PromptSource::Text, text));
     match value {
         None => Err(ApiError::field("prompt", expected, "nothing")),
         Some(Value::String(prompt)) => Ok(vec![text(&prompt)?]),

@@ -12,9 +12,11 @@ use super::app::App;
 use super::choice::Piece;
 use super::common::{ANSWERS_MAX, Shared, StreamOptions};
 use super::error::ApiError;
-use super::run::{Asked, Run};
+use super::receipts::Prompt;
+use super::run::{Answer, Asked, Run};
 use super::shape::{Envelope, Shape, Usage};
 use crate::engine::{Constraint, Request};
+use crate::receipt::Recorder;
 
 /// Events that may wait for a slow client before its answer waits too.
 const EVENTS_AHEAD: usize = 16;
@@ -26,8 +28,8 @@ const LOGPROBS_WHOLE_MAX: usize = 1 << 18;
 pub struct Job {
     /// How the answer is written.
     pub shape: Shape,
-    /// The prompts, as tokens.
-    pub prompts: Vec<Vec<u32>>,
+    /// The prompts.
+    pub prompts: Vec<Prompt>,
     /// Most tokens of each answer.
     pub tokens_max: usize,
     /// What the endpoints share.
@@ -53,11 +55,12 @@ impl Job {
                 let mut sampling = self.shared.sampling.clone();
                 sampling.seed = sampling.seed.wrapping_add(answer);
                 let request = Request {
-                    prompt: prompt.clone(),
+                    prompt: prompt.tokens.clone(),
                     sampling,
                     stop_tokens: self.shared.stop_tokens.clone(),
                     tokens_max: self.tokens_max,
                     constraint: self.constraints.get(requests.len()).cloned().flatten(),
+                    digest_logits: self.shared.receipt,
                     ..Request::default()
                 };
                 request.check(&app.worker.limits())?;
@@ -70,7 +73,8 @@ impl Job {
     /// A whole body of log-probabilities can be thousands of times as large as its request; a stream is never in memory.
     fn check_logprobs(&self) -> Result<(), ApiError> {
         let (Some(top), None) = (self.asked.logprobs, self.shared.stream) else { return Ok(()) };
-        let prompts: usize = self.prompts.iter().map(|prompt| if self.asked.echo { prompt.len() } else { 0 }).sum();
+        let prompts: usize =
+            self.prompts.iter().map(|prompt| if self.asked.echo { prompt.tokens.len() } else { 0 }).sum();
         let positions = prompts.saturating_add(self.prompts.len().saturating_mul(self.tokens_max));
         let entries = positions.saturating_mul(self.shared.n).saturating_mul(top + 1);
         if entries > LOGPROBS_WHOLE_MAX {
@@ -78,6 +82,15 @@ impl Job {
             return Err(ApiError::field("logprobs", expected, format!("up to {entries}")));
         }
         Ok(())
+    }
+
+    /// What collects the receipt of an answer, where one is wanted.
+    fn recorder(&self, app: &App, index: usize, request: &Request) -> Option<Recorder> {
+        let receipts = app.served.receipts.as_ref().filter(|_| self.shared.receipt)?;
+        let Prompt { source, text, .. } = &self.prompts[index / self.shared.n];
+        let text = text.as_deref().map(str::to_owned);
+        let context_max = app.worker.limits().context_max;
+        Some(Recorder::new(receipts.identity.clone(), request, *source, text, &self.shared.stops, context_max))
     }
 
     /// Answers the request.
@@ -101,8 +114,11 @@ impl Job {
     /// All answers in one body. When the client goes away this future is dropped, and the runs with it.
     async fn whole(self, app: &App, requests: Vec<Request>, place: OwnedSemaphorePermit) -> Result<Response, ApiError> {
         let envelope = Envelope::new(app, self.shape);
-        let start = |request| Run::start(app, request, self.shared.stops.clone(), self.asked);
-        let mut runs: Vec<Run<'_>> = requests.into_iter().map(start).collect();
+        let start = |(index, request)| {
+            let recorder = self.recorder(app, index, &request);
+            Run::start(app, request, self.shared.stops.clone(), self.asked, recorder)
+        };
+        let mut runs: Vec<Run<'_>> = requests.into_iter().enumerate().map(start).collect();
         let (mut choices, mut usage) = (Vec::new(), Usage::default());
         // Updates of later runs wait in their channels meanwhile.
         for (index, run) in runs.iter_mut().enumerate() {
@@ -112,7 +128,8 @@ impl Job {
             }
             usage.count(run.answer(), index % self.shared.n == 0);
             let finish = run.answer().finish;
-            choices.push(self.shape.choice(app, index, &whole, self.asked.logprobs.is_some(), finish));
+            let choice = self.shape.choice(app, index, &whole, self.asked.logprobs.is_some(), finish);
+            choices.push(with_receipt(choice, run.answer()));
         }
         drop(place);
         Ok(axum::Json(envelope.whole(choices, usage)).into_response())
@@ -161,6 +178,14 @@ impl Job {
     }
 }
 
+/// A choice with the digest of its receipt.
+fn with_receipt(mut choice: serde_json::Value, answer: &Answer) -> serde_json::Value {
+    if let Some(digest) = answer.receipt {
+        choice["receipt"] = digest.to_string().into();
+    }
+    choice
+}
+
 /// The way to one client.
 struct Sender {
     events: mpsc::Sender<Result<Event, Infallible>>,
@@ -188,7 +213,8 @@ impl Streaming {
     /// Sends every piece, then the reason for the end. `None` when the answer did not come to its end.
     async fn run(self, request: Request, sender: Sender) -> Option<Usage> {
         let shape = self.job.shape;
-        let mut run = Run::start(&self.app, request, self.job.shared.stops.clone(), self.job.asked);
+        let recorder = self.job.recorder(&self.app, self.index, &request);
+        let mut run = Run::start(&self.app, request, self.job.shared.stops.clone(), self.job.asked, recorder);
         if let Some(first) = shape.opening(self.index) {
             self.send(&sender, first).await?;
         }
@@ -210,7 +236,7 @@ impl Streaming {
             }
         }
         let answer = run.answer();
-        self.send(&sender, shape.closing(self.index, answer.finish)).await?;
+        self.send(&sender, with_receipt(shape.closing(self.index, answer.finish), answer)).await?;
         let mut usage = Usage::default();
         usage.count(answer, true);
         Some(usage)

@@ -20,6 +20,8 @@ pub mod fields;
 pub mod grammar;
 pub mod job;
 pub mod metrics;
+pub mod page;
+pub mod receipts;
 pub mod row;
 pub mod run;
 pub mod shape;

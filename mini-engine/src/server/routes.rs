@@ -14,17 +14,21 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use super::app::App;
 use super::error::ApiError;
-use super::{auth, chat, completions, tokenize};
+use super::{auth, chat, completions, page, receipts, tokenize};
 
 /// The routes over a server's state.
 pub fn routes(app: Arc<App>) -> Router {
     Router::new()
+        .route("/", get(page::page))
+        .route("/demo", get(page::about))
+        .route("/demo/run", post(page::run))
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/receipts/{digest}", get(receipts::kept))
         .route("/v1/tokenize", post(tokenize::tokenize))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)

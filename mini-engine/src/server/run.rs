@@ -5,8 +5,10 @@ use std::time::Instant;
 use super::app::App;
 use super::choice::{Choice, Entry, Piece};
 use super::error::ApiError;
+use super::receipts::keep;
 use super::worker::{Ticket, Update, Watch};
 use crate::engine::{Finish, Request};
+use crate::receipt::{Digest, End, Recorder};
 
 /// The record of an answer that came to its end: with the model, all that is needed to compute it again.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Answer {
     pub cached_tokens: usize,
     /// When it was handed to the engine.
     pub started: Instant,
+    /// Digest of its receipt, where one was asked for.
+    pub receipt: Option<Digest>,
 }
 
 /// What an answer is to hold beside its text.
@@ -34,6 +38,13 @@ pub struct Asked {
     pub echo_only: bool,
 }
 
+/// A receipt that grows with the answer.
+struct Record {
+    recorder: Recorder,
+    text: String,
+    end: Option<End>,
+}
+
 /// One answer on its way.
 pub struct Run<'a> {
     app: &'a App,
@@ -42,13 +53,20 @@ pub struct Run<'a> {
     asked: Asked,
     /// The prompt as text, until it is sent.
     echo: Option<Piece>,
+    record: Option<Record>,
     answer: Answer,
     over: bool,
 }
 
 impl<'a> Run<'a> {
     /// Hands a request to the engine. `logits_from` and `bypass_cache` are set here.
-    pub fn start(app: &'a App, mut request: Request, stops: Vec<String>, asked: Asked) -> Self {
+    pub fn start(
+        app: &'a App,
+        mut request: Request,
+        stops: Vec<String>,
+        asked: Asked,
+        recorder: Option<Recorder>,
+    ) -> Self {
         if asked.logprobs.is_some_and(|top| top > 0 || asked.echo) {
             request.logits_from = Some(request.prompt.len() - 1);
         }
@@ -62,9 +80,16 @@ impl<'a> Run<'a> {
         let watch = Watch { top: asked.logprobs.unwrap_or(0) };
         let ticket = app.worker.submit(request.clone(), watch);
         let choice = Choice::new(&app.served.tokenizer, stops, start);
-        let answer =
-            Answer { request, tokens: Vec::new(), finish: Finish::Length, cached_tokens: 0, started: Instant::now() };
-        Self { app, ticket, choice, asked, echo, answer, over: false }
+        let answer = Answer {
+            request,
+            tokens: Vec::new(),
+            finish: Finish::Length,
+            cached_tokens: 0,
+            started: Instant::now(),
+            receipt: None,
+        };
+        let record = recorder.map(|recorder| Record { recorder, text: String::new(), end: None });
+        Self { app, ticket, choice, asked, echo, record, answer, over: false }
     }
 
     /// The next piece; `None` when the answer is complete.
@@ -78,36 +103,48 @@ impl<'a> Run<'a> {
                     }
                     continue;
                 }
-                Update::Token { token, logprob, facts, cached_tokens } => {
+                Update::Token { token, logprob, facts, cached_tokens, logits_digest } => {
                     if self.answer.tokens.is_empty() {
                         self.app.metrics.first_token_seconds.record(self.answer.started.elapsed());
                     }
                     self.answer.cached_tokens = cached_tokens.min(self.answer.request.prompt.len());
                     self.answer.tokens.push(token);
+                    if let (Some(record), Some(digest)) = (&mut self.record, logits_digest) {
+                        record.recorder.token(token, digest);
+                    }
                     if self.asked.echo_only || self.answer.request.stop_tokens.contains(&token) {
                         continue;
                     }
                     let (piece, stopped) = self.choice.push(token, logprob, facts);
                     if stopped {
-                        self.end(Finish::Stop);
+                        self.end(Finish::Stop, End::StopString);
                     }
                     piece
                 }
                 Update::Finished(finish) => {
                     let (piece, stopped) = self.choice.finish(finish);
-                    self.end(if stopped { Finish::Stop } else { finish });
+                    let (finish, end) = match finish {
+                        Finish::Stop => (Finish::Stop, End::StopToken),
+                        Finish::Length if stopped => (Finish::Stop, End::StopString),
+                        Finish::Length => (Finish::Length, End::Length),
+                    };
+                    self.end(finish, end);
                     piece
                 }
                 Update::Failed(failure) => return self.fail(ApiError::failed(failure.to_string())),
                 Update::Refused(refusal) => return self.fail(refusal.into()),
                 Update::Abandoned(why) => return self.fail(ApiError::unavailable(why)),
             };
+            if let Some(record) = &mut self.record {
+                record.text += &piece.text;
+            }
             let mut whole = self.echo.take().unwrap_or_default();
             whole.append(piece);
             if !whole.is_empty() {
                 return Ok(Some(whole));
             }
         }
+        self.keep_receipt().await?;
         Ok(None)
     }
 
@@ -116,8 +153,11 @@ impl<'a> Run<'a> {
         &self.answer
     }
 
-    fn end(&mut self, finish: Finish) {
+    fn end(&mut self, finish: Finish, end: End) {
         self.over = true;
+        if let Some(record) = &mut self.record {
+            record.end = Some(end);
+        }
         // The engine does not know of stop strings.
         self.ticket.cancel();
         self.answer.finish = finish;
@@ -125,6 +165,16 @@ impl<'a> Run<'a> {
             self.answer.tokens.clear();
         }
         self.app.answered(&self.answer);
+    }
+
+    /// Writes the receipt of an answer that is complete.
+    async fn keep_receipt(&mut self) -> Result<(), ApiError> {
+        if let (Some(Record { recorder, text, end: Some(end) }), Some(receipts)) =
+            (self.record.take(), &self.app.served.receipts)
+        {
+            self.answer.receipt = Some(keep(receipts, recorder.finish(text, end)).await?);
+        }
+        Ok(())
     }
 
     fn fail(&mut self, error: ApiError) -> Result<Option<Piece>, ApiError> {

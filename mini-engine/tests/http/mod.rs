@@ -13,7 +13,10 @@ use kernels_rs::cpu::Cpu;
 use mini_engine::device_model::DeviceModel;
 use mini_engine::engine::{Engine, EngineConfig};
 use mini_engine::model::{Checkpoint, LoadOptions, Model, Source};
+use mini_engine::receipt::Identity;
+use mini_engine::server::receipts::Receipts;
 use mini_engine::server::{App, Options, Served, Server};
+use mini_engine::showroom::Showroom;
 use reduction_tree::arithmetic::Arithmetic;
 use serde_json::{Value, json};
 
@@ -36,6 +39,8 @@ pub fn options() -> Options {
 }
 
 pub struct TestServer {
+    pub model: Arc<Model<Cpu>>,
+    pub receipts: tempfile::TempDir,
     pub address: SocketAddr,
     pub app: Arc<App>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -52,12 +57,17 @@ impl TestServer {
         let checkpoint = checkpoint();
         let model = model(&checkpoint);
         let fingerprint = model.plan().digest().to_string();
+        let weights = model.clone();
         let mut device = DeviceModel::new(model, &config).unwrap();
         if let Some(token) = poison {
             device.poison(token);
         }
         let engine = Engine::new(device, config.clone()).unwrap();
-        let served = Served::new(checkpoint, None, fingerprint);
+        let mut served = Served::new(checkpoint, None, fingerprint);
+        let receipts = tempfile::tempdir().unwrap();
+        let identity = Arc::new(Identity::of(&weights, &served.tokenizer));
+        served.receipts = Some(Receipts { identity: identity.clone(), folder: receipts.path().to_owned() });
+        served.stage = Some(Box::new(Showroom::new(weights.clone(), identity)));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let server = runtime.block_on(Server::bind(engine, &config, served, options)).unwrap();
         let (address, app) = (server.address().unwrap(), server.app().clone());
@@ -65,7 +75,7 @@ impl TestServer {
         let thread = std::thread::spawn(move || {
             runtime.block_on(server.run(async { drop(stopped.await) }));
         });
-        Self { address, app, stop: Some(stop), thread: Some(thread) }
+        Self { model: weights, receipts, address, app, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Shuts down as a signal would; returns when all answers are out.

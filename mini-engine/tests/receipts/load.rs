@@ -28,7 +28,7 @@ fn random(noise: &mut Noise) -> Question {
         top_p: if noise.one_in(2) { 0.9 } else { 1.0 },
         min_p: 0.0,
         seed: noise.next_u64(),
-        ..Sampling::default()
+        adjust: if noise.one_in(3) { Question::warm("", 0).sampling.adjust } else { Default::default() },
     };
     let stops = if noise.one_in(4) { vec!["e".into(), "ab".into()] } else { Vec::new() };
     Question { text: format!("{stem}{tail}"), sampling, stops, tokens_max: 1 + noise.below(20) }

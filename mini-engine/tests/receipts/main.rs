@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use kernels_rs::cpu::Cpu;
 use mini_engine::device_model::DeviceModel;
+use mini_engine::engine::adjust::Adjust;
 use mini_engine::engine::{Engine, EngineConfig, Event, Finish, Request, RequestId, Sampling};
 use mini_engine::model::{LoadOptions, Model, Source, StreamDecoder, Tokenizer};
 use mini_engine::receipt::{Audit, Auditor, End, Identity, PromptSource, Receipt, Recorder};
@@ -71,8 +72,13 @@ struct Question {
 impl Question {
     /// Random enough that neighbouring tokens differ; the random models repeat themselves at low temperatures.
     fn warm(text: &str, seed: u64) -> Self {
-        let sampling =
-            Sampling { temperature: 40.0, top_k: Some(200), top_p: 0.99, min_p: 0.001, seed, ..Sampling::default() };
+        let adjust = Adjust {
+            repetition_penalty: 1.5,
+            frequency_penalty: 20.0,
+            presence_penalty: 7.5,
+            logit_bias: [(101, -30.0), (120, 25.0)].into(),
+        };
+        let sampling = Sampling { temperature: 40.0, top_k: Some(200), top_p: 0.99, min_p: 0.001, seed, adjust };
         Self { text: text.into(), sampling, stops: Vec::new(), tokens_max: 10 }
     }
 }

@@ -36,7 +36,7 @@ fn changes(value: &Value) -> Vec<Value> {
         Value::Number(number) => match number.as_u64() {
             Some(whole) => vec![Value::from(whole + 1), Value::from(whole.saturating_sub(1)), Value::from(u32::MAX)],
             // Exact in binary32, so that they are receipts.
-            None => vec![Value::from(0.5), Value::from(0.25), Value::from(0.0)],
+            None => [0.5, 0.25, 0.0, 100.0, 3000.0].map(Value::from).to_vec(),
         },
         Value::String(text) => {
             let flipped: String = text.chars().rev().collect();
@@ -135,7 +135,7 @@ fn named(auditor: &Auditor<'_, Cpu>, original: &Receipt, field: &str, change: im
 
 /// The digest is made again after each change, so it is the audit's run that names the field.
 #[test]
-fn twenty_forgeries_are_named() {
+fn every_forgery_is_named() {
     let lab = Lab::new("tiny:qwen3", Arithmetic::Sm90);
     let (original, auditor) = (specimen(&lab), lab.auditor());
     let other = Digest::parse(&"5".repeat(64)).unwrap();
@@ -161,6 +161,7 @@ fn twenty_forgeries_are_named() {
     named("prompt.tokens[3]", &|body| body.prompt.tokens[3] = vocab);
     named("sampling", &|body| body.sampling.seed ^= 1);
     named("sampling", &|body| body.sampling.temperature = 1.0);
+    named("sampling", &|body| body.sampling.logit_bias[1].bias = 5000.0);
     named("sampling.top_p", &|body| body.sampling.top_p = 1.5);
     named("output.end", &|body| body.sampling.max_tokens += 1);
     named("output.tokens", &|body| body.sampling.max_tokens -= 1);

@@ -73,6 +73,10 @@ impl TensorSource for GgufTensors {
         info.quantisation.append(&map, out);
         Ok(())
     }
+
+    fn files(&self) -> Vec<&std::fs::File> {
+        vec![self.file.file()]
+    }
 }
 
 /// Every tensor that the engine reads is there with its shape, and none is there that the engine would ignore: an ignored

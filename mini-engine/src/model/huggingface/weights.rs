@@ -166,6 +166,10 @@ impl TensorSource for FolderTensors {
         }
         Ok(())
     }
+
+    fn files(&self) -> Vec<&std::fs::File> {
+        self.shards.iter().map(MappedFile::file).collect()
+    }
 }
 
 /// The usual library's name of a tensor.
