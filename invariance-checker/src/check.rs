@@ -4,10 +4,12 @@ use crate::analysis::judge::arg_name;
 use crate::analysis::{Analysis, Condition, Problem, Roles, analyse};
 use crate::eval::Evaluator;
 use crate::ir::{LocId, Module};
+use crate::term::smt::Solver;
 use crate::term::{Arena, Node, TermId};
 use crate::tree::Trees;
 use crate::witness;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What the user asks for.
@@ -21,10 +23,24 @@ pub struct Options {
     pub allow: Vec<String>,
     /// Names the layout of reductions (from the sibling `.ttgir`), for the digest.
     pub layout: Option<String>,
-    /// Ends the analysis.
+    /// Ends the analysis: CPU time of its thread.
     pub timeout: Duration,
     /// Ends the search for a witness; zero means no search.
     pub witness_budget: Duration,
+    /// Whom to ask about index arithmetic that the built-in provers do not decide.
+    pub solver: SolverChoice,
+}
+
+/// An SMT solver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SolverChoice {
+    /// None.
+    #[default]
+    None,
+    /// The program `z3` if it is on the search path.
+    Found,
+    /// This program.
+    At(PathBuf),
 }
 
 impl Default for Options {
@@ -36,6 +52,7 @@ impl Default for Options {
             layout: None,
             timeout: Duration::from_secs(10),
             witness_budget: Duration::from_secs(10),
+            solver: SolverChoice::None,
         }
     }
 }
@@ -144,6 +161,15 @@ pub struct WitnessLine {
     pub legend: Vec<String>,
 }
 
+/// What became of the questions to an SMT solver.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SolverLine {
+    /// Questions.
+    pub asked: u32,
+    /// Those with a proof.
+    pub proved: u32,
+}
+
 /// All that is known of one kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -177,6 +203,8 @@ pub struct Report {
     pub witness: Option<WitnessLine>,
     /// Rewrite rules used.
     pub rules: Vec<String>,
+    /// Questions to the SMT solver and those that it proved, where one was asked.
+    pub solver: Option<SolverLine>,
     /// Milliseconds.
     pub millis: f64,
     /// Terms made.
@@ -208,6 +236,22 @@ pub fn check(module: &Module, options: &Options) -> Report {
     })
 }
 
+/// What `f` makes of the analysis behind a report: for tools that want terms instead of text.
+pub fn inspect<T: Send>(
+    module: &Module,
+    options: &Options,
+    f: impl FnOnce(&mut Evaluator<'_>, &Analysis<'_>) -> T + Send,
+) -> Option<T> {
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut attempt = Attempt::new(module, options, None)?;
+            Some(f(&mut attempt.e, &attempt.analysis))
+        };
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).ok()?;
+        worker.join().ok()?
+    })
+}
+
 fn unknown(module: &Module, why: &str) -> Report {
     Report {
         kernel: module.kernel().map_or_else(|| "?".into(), |k| k.name.clone()),
@@ -225,6 +269,7 @@ fn unknown(module: &Module, why: &str) -> Report {
         reasons: vec![Reason { text: why.into(), source: None, line: 0 }],
         witness: None,
         rules: vec![],
+        solver: None,
         millis: 0.0,
         terms: 0,
     }
@@ -232,23 +277,105 @@ fn unknown(module: &Module, why: &str) -> Report {
 
 fn check_here(module: &Module, options: &Options) -> Report {
     let start = Instant::now();
-    let Some(kernel) = module.kernel() else { return unknown(module, "the file has no single public kernel") };
-    let mut e = Evaluator::new(module, Arena::new(start + options.timeout));
-    let names: Vec<String> = (0..kernel.params.len() as u32).map(|i| arg_name(&e, i)).collect();
-    let find = |list: &[String]| list.iter().filter_map(|n| position(&names, n)).collect::<Vec<u32>>();
-    let (batch, fixed) = (find(&options.batch_args), find(&options.fixed_args));
-    let roles = Roles { batch: batch.iter().copied().collect(), fixed: fixed.into_iter().collect() };
-    let Some(analysis) = analyse(&mut e, &roles) else {
+    let Some(mut best) = Attempt::new(module, options, None) else {
         return unknown(module, "the file has no single public kernel");
     };
-    let mut report = unknown(module, "");
-    report.reasons.clear();
-    fill(&mut report, &mut e, &analysis, options, &names);
-    decide(&mut report, &mut e, &analysis, options, &names, &batch);
+    // Most kernels never need the solver. It sees more than the other provers, so what it finds is at least as good.
+    if best.may_improve()
+        && let Some(solver) = solver_of(&options.solver)
+        && let Some(second) = Attempt::new(module, options, Some(solver))
+        && !second.stopped
+    {
+        best = second;
+    }
+    best.refute(options);
+    let Attempt { mut report, e, .. } = best;
     report.rules = e.arena.rules.iter().map(|r| (*r).to_owned()).collect();
+    report.solver = e.arena.solver.as_ref().map(|s| SolverLine { asked: s.asked, proved: s.proved });
     report.terms = e.arena.len();
     report.millis = start.elapsed().as_secs_f64() * 1e3;
     report
+}
+
+fn solver_of(choice: &SolverChoice) -> Option<Solver> {
+    match choice {
+        SolverChoice::None => None,
+        SolverChoice::Found => Solver::on_path(),
+        // The command line has tried it already.
+        SolverChoice::At(program) => Solver::start(program).ok(),
+    }
+}
+
+/// One analysis, with or without a solver.
+struct Attempt<'m> {
+    e: Evaluator<'m>,
+    analysis: Analysis<'m>,
+    names: Vec<String>,
+    batch: Vec<u32>,
+    report: Report,
+    /// A limit was hit.
+    stopped: bool,
+}
+
+impl<'m> Attempt<'m> {
+    fn new(module: &'m Module, options: &Options, solver: Option<Solver>) -> Option<Attempt<'m>> {
+        let kernel = module.kernel()?;
+        let mut e = Evaluator::new(module, Arena::new(options.timeout));
+        e.arena.solver = solver;
+        let names: Vec<String> = (0..kernel.params.len() as u32).map(|i| arg_name(&e, i)).collect();
+        let find = |list: &[String]| list.iter().filter_map(|n| position(&names, n)).collect::<Vec<u32>>();
+        let (batch, fixed) = (find(&options.batch_args), find(&options.fixed_args));
+        let roles = Roles { batch: batch.iter().copied().collect(), fixed: fixed.into_iter().collect() };
+        let analysis = analyse(&mut e, &roles)?;
+        let mut report = unknown(module, "");
+        report.reasons.clear();
+        fill(&mut report, &mut e, &analysis, options, &names);
+        decide(&mut report, &mut e, &analysis, options, &names);
+        let stopped = e.arena.stopped();
+        Some(Attempt { e, analysis, names, batch, report, stopped })
+    }
+
+    /// Something is not proved, or only on a condition that index arithmetic might show.
+    fn may_improve(&self) -> bool {
+        let open = |c: &Condition| matches!(c, Condition::Padded { .. } | Condition::Covers { .. });
+        !self.stopped
+            && (self.report.verdict == Verdict::Unknown || self.analysis.conditions.iter().any(open))
+            && !self.analysis.problems.iter().any(|p| matches!(p, Problem::Opaque { .. }))
+    }
+
+    /// Looks for two launches that differ.
+    fn refute(&mut self, options: &Options) {
+        if self.report.verdict != Verdict::Unknown || self.stopped || options.witness_budget.is_zero() {
+            return;
+        }
+        let e = &mut self.e;
+        let arg = |i: u32| self.names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}"));
+        let pointers: Vec<u32> = self
+            .batch
+            .iter()
+            .copied()
+            .filter(|i| e.module.kernel().is_some_and(|k| k.ty(k.params[*i as usize].value).pointee().is_some()))
+            .collect();
+        // The search asks provers about numbers, which need no solver.
+        let solver = e.arena.solver.take();
+        let found = witness::search(e, &self.analysis, &pointers, options.witness_budget);
+        e.arena.solver = solver;
+        let Some((w, shown)) = found else { return };
+        let at = match w.coordinates.as_slice() {
+            [] => String::new(),
+            list => format!(" at {}", list.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(", ")),
+        };
+        self.report.verdict = Verdict::Variant;
+        self.report.witness = Some(WitnessLine {
+            change: w.change,
+            launches: [w.first, w.second],
+            element: format!("{}[{}]{at}", arg(w.pointer), w.element),
+            bits: [format!("{:#x}", w.bits.0), format!("{:#x}", w.bits.1)],
+            shows: shown.text(&|t| e.arena.show(t, &arg)),
+            trees: w.sides.trees,
+            legend: w.sides.legend,
+        });
+    }
 }
 
 /// The argument that a user names: by its name in the source, or `argN`. A leading `*` (what the pointer points to) is ignored.
@@ -369,14 +496,7 @@ fn joint_digest(mut each: Vec<(String, String)>) -> String {
     }
 }
 
-fn decide(
-    report: &mut Report,
-    e: &mut Evaluator<'_>,
-    a: &Analysis<'_>,
-    options: &Options,
-    names: &[String],
-    batch: &[u32],
-) {
+fn decide(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &Options, names: &[String]) {
     let arg = |i: u32| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}"));
     if e.arena.stopped() {
         let why = e.arena.exhausted.clone().unwrap_or_default();
@@ -427,28 +547,4 @@ fn decide(
     report.verdict = Verdict::Unknown;
     (report.digest, report.digest_by_name) = (None, None);
     report.outputs.iter_mut().for_each(|o| o.digest = None);
-    if options.witness_budget.is_zero() {
-        return;
-    }
-    let pointers: Vec<u32> = batch
-        .iter()
-        .copied()
-        .filter(|i| e.module.kernel().is_some_and(|k| k.ty(k.params[*i as usize].value).pointee().is_some()))
-        .collect();
-    if let Some((w, shown)) = witness::search(e, a, &pointers, options.witness_budget) {
-        let at = match w.coordinates.as_slice() {
-            [] => String::new(),
-            list => format!(" at {}", list.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>().join(", ")),
-        };
-        report.verdict = Verdict::Variant;
-        report.witness = Some(WitnessLine {
-            change: w.change,
-            launches: [w.first, w.second],
-            element: format!("{}[{}]{at}", arg(w.pointer), w.element),
-            bits: [format!("{:#x}", w.bits.0), format!("{:#x}", w.bits.1)],
-            shows: shown.text(&|t| e.arena.show(t, &arg)),
-            trees: w.sides.trees,
-            legend: w.sides.legend,
-        });
-    }
 }

@@ -1,10 +1,11 @@
 //! The command line: files in, verdicts, classes and an exit code out.
 
-use crate::check::{Options, Report, Verdict, check, position};
+use crate::check::{Options, Report, SolverChoice, Verdict, check, position};
 use crate::classes::{Agreement, Classes, Member};
 use crate::contract::Contract;
 use crate::ir::{Function, Param};
 use crate::report::{sarif, svg, text};
+use crate::term::smt::Solver;
 use crate::{input, layout};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -61,6 +62,9 @@ pub struct Cli {
     /// Seconds for the search for a witness.
     #[arg(long, default_value_t = 10)]
     pub witness_seconds: u64,
+    /// SMT solver for index arithmetic that the built-in provers do not decide: a program, or `none`. Without this, `z3` if it is on PATH.
+    #[arg(long, value_name = "PROGRAM")]
+    pub solver: Option<PathBuf>,
 }
 
 /// One file's outcome.
@@ -87,6 +91,12 @@ pub fn run(cli: &Cli) -> u8 {
             return 3;
         }
     };
+    if let SolverChoice::At(program) = solver_choice(cli)
+        && let Err(message) = Solver::start(&program)
+    {
+        eprintln!("error: {message}");
+        return 3;
+    }
     let progress = Progress::new(cli);
     let outcomes: Vec<Outcome> = cli
         .files
@@ -114,14 +124,18 @@ pub fn run(cli: &Cli) -> u8 {
         }
     }
     let verdicts: Vec<Verdict> = good.iter().map(|(_, c)| c.report.verdict).collect();
-    exit_code(bad, &verdicts, cli.variants.then_some(classes.agreement))
+    // An argument of the batch that is in S fails a kernel, also where no two launches were found.
+    let batch_given = |r: &Report| r.verdict == Verdict::Unknown && r.args.iter().any(|a| a.batch && a.given);
+    let fails = good.iter().any(|(_, c)| batch_given(&c.report));
+    exit_code(bad, fails, &verdicts, cli.variants.then_some(classes.agreement))
 }
 
 /// 3 before 1 before 2 before 0: what cannot be read may hide anything, a refutation outweighs a doubt.
-fn exit_code(bad: bool, verdicts: &[Verdict], agreement: Option<Agreement>) -> u8 {
+fn exit_code(bad: bool, fails: bool, verdicts: &[Verdict], agreement: Option<Agreement>) -> u8 {
     if bad {
         3
-    } else if verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under))
+    } else if fails
+        || verdicts.iter().any(|v| matches!(v, Verdict::Variant | Verdict::Under))
         || agreement == Some(Agreement::Several)
     {
         1
@@ -193,10 +207,19 @@ fn one(cli: &Cli, contract: &Contract, path: &Path) -> Outcome {
         layout: compiled.as_ref().and_then(|c| c.order.clone()),
         timeout: Duration::from_secs(cli.timeout),
         witness_budget: Duration::from_secs(cli.witness_seconds),
+        solver: solver_choice(cli),
     };
     let report = check(&module, &options);
     let text = std::fs::read_to_string(path).unwrap_or_default();
     Outcome { file, text, result: Ok(Checked { report, names, compiled, special }) }
+}
+
+fn solver_choice(cli: &Cli) -> SolverChoice {
+    match &cli.solver {
+        None => SolverChoice::Found,
+        Some(p) if p.as_os_str() == "none" => SolverChoice::None,
+        Some(p) => SolverChoice::At(p.clone()),
+    }
 }
 
 /// Files that could not be read, and argument names that no kernel has: a misspelt name must not pass for "nothing depends on it".
@@ -294,12 +317,16 @@ mod tests {
             (&[Invariant, Unknown, Under, Variant], 1),
         ];
         for (verdicts, code) in cases {
-            assert_eq!(exit_code(false, verdicts, None), code, "{verdicts:?}");
-            assert_eq!(exit_code(true, verdicts, None), 3, "{verdicts:?} and bad input");
-            assert_eq!(exit_code(false, verdicts, Some(Agreement::One)), code, "{verdicts:?} in one class");
-            assert_eq!(exit_code(false, verdicts, Some(Agreement::Several)), 1, "{verdicts:?} in several classes");
+            assert_eq!(exit_code(false, false, verdicts, None), code, "{verdicts:?}");
+            assert_eq!(exit_code(true, false, verdicts, None), 3, "{verdicts:?} and bad input");
+            assert_eq!(exit_code(false, false, verdicts, Some(Agreement::One)), code, "{verdicts:?} in one class");
+            assert_eq!(
+                exit_code(false, false, verdicts, Some(Agreement::Several)),
+                1,
+                "{verdicts:?} in several classes"
+            );
             let open = if code == 0 { 2 } else { code };
-            assert_eq!(exit_code(false, verdicts, Some(Agreement::Open)), open, "{verdicts:?} without a class");
+            assert_eq!(exit_code(false, false, verdicts, Some(Agreement::Open)), open, "{verdicts:?} without a class");
         }
     }
 }

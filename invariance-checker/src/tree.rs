@@ -4,10 +4,10 @@
 //! through a chain of k16 steps is one chain, whatever the tile, and its zero padding past K is dropped: both factors are +0 there, and
 //! a chain of steps that adds zero products returns its accumulator unchanged (it is never -0 after a step).
 
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Fold, Node, TermId, VarId, VarKind};
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::tree::{ChainKind, Combiner, Op, Order, Tree, Var};
-use std::collections::HashMap;
 
 /// Converts terms of one kernel.
 pub struct Trees<'a> {
@@ -139,9 +139,15 @@ impl<'a> Trees<'a> {
         if commutes {
             // The vocabulary does not reorder named operations; these commute exactly.
             args.sort_by_cached_key(|t| {
-                // Variables under construction have numbers that mean nothing.
-                let text = if t.is_closed() { t.digest().to_string() } else { t.text() };
-                if t.is_closed() { text } else { text.chars().filter(|c| !c.is_ascii_digit()).collect() }
+                if t.is_closed() {
+                    return t.digest().to_string();
+                }
+                // Variables under construction have numbers that mean nothing, and sums are sorted by them: only which words occur
+                // is the same in every run.
+                let text = t.text();
+                let mut words: Vec<&str> = text.split(|c: char| !c.is_alphabetic()).collect();
+                words.sort_unstable();
+                words.join(" ")
             });
         }
         Tree::op(op, args)
@@ -242,7 +248,7 @@ impl<'a> Trees<'a> {
         let w = self.arena.var_term(whole);
         let tile = self.arena.scale(n, c.len as i128);
         let k_of = self.arena.sub(w, tile);
-        let map = HashMap::from([(k, k_of)]);
+        let map = HashMap::from_iter([(k, k_of)]);
         let (mut a, mut b) = (self.arena.subst(c.a, &map), self.arena.subst(c.b, &map));
         if self.arena.contains_var(a, f.binder) || self.arena.contains_var(b, f.binder) {
             return None;

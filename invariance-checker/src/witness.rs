@@ -8,6 +8,7 @@ mod attack;
 mod fill;
 mod sides;
 
+use crate::analysis::measure::{Holds, Numbers, holds};
 use crate::analysis::{Analysis, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Launch, Memory, Options, run};
@@ -16,7 +17,7 @@ use crate::term::{Arena, Node, TermId, VarId};
 use attack::{Attack, attacks};
 use fill::{Plan, Trial};
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use sides::Sides;
 
@@ -60,7 +61,8 @@ pub fn search(
     batch_pointers: &[u32],
     budget: Duration,
 ) -> Option<(Witness, Problem)> {
-    let start = Instant::now();
+    // CPU time, so that other load on the machine does not decide.
+    let start = cpu_time::ThreadTime::now();
     let plan = Plan::new(e, a)?;
     let list = attacks(e, a, batch_pointers);
     for round in 0..60u64 {
@@ -116,6 +118,9 @@ fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack
         _ => Some(run_trial(e.module, plan, &second, &opt_b)?),
     };
     let found = compare(e, a, plan, attack, (&first, &second), &x, y.as_ref().unwrap_or(&x))?;
+    if !fair(e, a, plan, attack, [(&first, &opt_a), (&second, &opt_b)]) {
+        return None;
+    }
     let other = if y.is_some() { (&second, &opt_b) } else { (&first, &opt_a) };
     let mut coordinates: Vec<(String, i128)> =
         found.points[0].iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
@@ -130,6 +135,57 @@ fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack
         bits: found.bits,
         sides: sides::sides(e, a, plan, attack, &found, [(&first, &opt_a), other]),
     })
+}
+
+/// True if a host could make these launches: rows lie apart as the conditions on the layout say, and, unless the order of programs is what
+/// is shown, no two programs write different bits to one element.
+fn fair(
+    e: &mut Evaluator<'_>,
+    a: &Analysis<'_>,
+    plan: &Plan,
+    attack: &Attack,
+    launches: [(&Trial, &Options); 2],
+) -> bool {
+    for (trial, _) in launches {
+        let numbers = Numbers { ints: trial.ints.clone(), grid: trial.grid };
+        for j in &a.sites {
+            for (condition, facts) in &j.rooms {
+                let room = condition.room().expect("only those with room are kept");
+                if condition.is_layout() && holds(&mut e.arena, room, facts, &numbers, 6) == Holds::No {
+                    return false;
+                }
+            }
+        }
+    }
+    let plain = a.effects.sites.iter().all(|s| {
+        let loads = e.arena.any(s.offset, |n| matches!(n, Node::Load(_)));
+        !loads && plan.tiers.values().all(|t| *t < 2)
+    });
+    // Without atomics, the order shows only where programs write one element, which rows that were guessed wrong may do.
+    let order_counts = attack::ordered(a) || plain;
+    match attack {
+        Attack::Order => return order_counts,
+        Attack::Undefined => return true,
+        _ => {}
+    }
+    let by_order = |p: &Problem| matches!(p, Problem::Schedule { .. } | Problem::Instance { .. });
+    if matches!(attack, Attack::Grid(_)) && !order_counts && reads_back(a) {
+        // Places that data decides may meet, and each program that meets there adds its part.
+        return false;
+    }
+    let suspected = a.sites.iter().flat_map(|j| &j.problems).chain(&a.problems).any(by_order);
+    launches.into_iter().all(|(trial, opt)| {
+        let back = Options { order: crate::interp::ProgramOrder::Descending, ..opt.clone() };
+        match (run_trial(e.module, plan, trial, opt), run_trial(e.module, plan, trial, &back)) {
+            (Some(x), Some(y)) => x.after == y.after || order_counts && suspected,
+            _ => false,
+        }
+    })
+}
+
+/// The kernel reads memory that it writes.
+fn reads_back(a: &Analysis<'_>) -> bool {
+    a.sites.iter().flat_map(|j| &j.usage.loads).any(|u| u.load.epoch > 0)
 }
 
 /// Environment for numbers: coordinates, arguments, grid.
@@ -231,6 +287,8 @@ fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool
     }
     arena.conjuncts(j.solved.guard).into_iter().all(|c| match truth(arena, c, env) {
         Some(b) => b,
+        // Which program stores it is another matter.
+        None if arena.has_instance(c) => true,
         None => !j.solved.coords.list.iter().any(|x| !j.rows.contains(&x.var) && arena.contains_var(c, x.var)),
     })
 }

@@ -3,13 +3,18 @@
 
 mod support;
 
+use invariance_checker::analysis::measure::{Holds, Numbers, holds};
+use invariance_checker::analysis::{Analysis, Condition};
+use invariance_checker::check::inspect;
+use invariance_checker::eval::Evaluator;
 use invariance_checker::ir::{Block, Module, Op, OpKind};
 use invariance_checker::parse::parse;
+use invariance_checker::term::{Node, Sort, TermId};
 use invariance_checker::{Options, Report, Verdict, check};
 use std::path::Path;
 use std::time::Duration;
 use support::mutate::{Mutant, mutants};
-use support::{Case, Outcome, Search, footprint, read_index_file, search};
+use support::{Case, Finding, Outcome, Search, footprint, read_index_file, search};
 
 /// Kernels to start from, with their launches.
 fn bases() -> Vec<(Case, Module)> {
@@ -43,8 +48,10 @@ struct Tally {
     never_ran: usize,
     /// The checker called it invariant, in a way that covers the launches tried.
     invariant: usize,
-    /// The checker named conditions, and the launches differ: the data may have broken one.
-    differ_under: usize,
+    /// The launches differ, and a condition that the checker named is false of them.
+    under_false: usize,
+    /// The launches differ, and whether every named condition is true of them is not known.
+    under_open: Vec<String>,
     /// Called invariant, yet two launches differ.
     wrong: Vec<String>,
 }
@@ -52,12 +59,99 @@ struct Tally {
 /// True if the report claims that these launches agree: invariant; nothing in S that differs between them; no condition that
 /// the kernel it was made from does not have; every axis of the grid that has programs is read, as the report assumes.
 fn claims(case: &Case, base: &Report, report: &Report, mutant: &Mutant) -> bool {
+    report.verdict == Verdict::Invariant
+        && covers(case, report, mutant)
+        && report.conditions.iter().all(|c| base.conditions.iter().any(|b| b.text == c.text))
+}
+
+/// True if the report, its conditions aside, speaks of these launches.
+fn covers(case: &Case, report: &Report, mutant: &Mutant) -> bool {
     let bare = |name: &str| name.trim_end_matches("[]").to_owned();
     let varying = case.spec.varying();
-    report.verdict == Verdict::Invariant
-        && report.given.iter().all(|g| !varying.contains(&bare(g).as_str()))
-        && report.conditions.iter().all(|c| base.conditions.iter().any(|b| b.text == c.text))
+    report.given.iter().all(|g| !varying.contains(&bare(g).as_str()))
         && case.spec.wide_axes().into_iter().all(|axis| reads_axis(&mutant.module, axis))
+}
+
+/// Conditions against two launches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Standing {
+    /// Every one is true: then the launches must not differ.
+    True,
+    /// One at least is false of a launch.
+    False,
+    /// The kernel's rows are not the rows that were compared.
+    OtherRows,
+    /// Not known.
+    Open,
+}
+
+/// Holds every condition that the checker names against the launches that differ.
+fn conditions(case: &Case, module: &Module, finding: &Finding) -> (Standing, Vec<String>) {
+    let launches = [0, 1].map(|side| case.spec.numbers(finding.batches[side], side));
+    inspect(module, &options(case), |e, a| {
+        let list = weigh(case, e, a, &launches);
+        let other_rows = a.sites.iter().flat_map(|j| &j.strides).any(|((base, _), stride)| {
+            let own = argument(e, *base).and_then(|i| case.spec.row_of(i));
+            own.is_some_and(|(own, _)| launches.iter().any(|n| number(e, *stride, n).is_some_and(|s| s != own)))
+        });
+        let any = |h| list.iter().any(|(_, x)| *x == h);
+        let standing = match (other_rows, any(Holds::No), any(Holds::Open)) {
+            (true, ..) => Standing::OtherRows,
+            (_, true, _) => Standing::False,
+            (_, _, true) => Standing::Open,
+            _ => Standing::True,
+        };
+        let show = |c: &Condition| c.text(&|t| e.arena.show(t, &|i| format!("arg{i}")));
+        (standing, list.iter().map(|(c, h)| format!("{}: {h:?}", show(c))).collect())
+    })
+    .expect("analysed before")
+}
+
+/// Each condition with what the launches say of it; of two answers the worse.
+fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbers; 2]) -> Vec<(Condition, Holds)> {
+    let spec = &case.spec;
+    let mut list = Vec::new();
+    for (c, facts) in a.sites.iter().flat_map(|j| &j.rooms) {
+        let room = c.room().expect("kept for its room");
+        let both = [0, 1].map(|i| holds(&mut e.arena, room, facts, &launches[i], spec.loaded_max()));
+        let worse = [Holds::No, Holds::Open].into_iter().find(|h| both.contains(h)).unwrap_or(Holds::Yes);
+        list.push((c.clone(), worse));
+    }
+    for c in a.conditions.iter().filter(|c| c.room().is_none()) {
+        let row_len = |base: TermId| argument(e, base).and_then(|i| spec.row_of(i)).map(|(_, len)| i128::from(len));
+        let truth = match c {
+            Condition::Distinct { base } => Some(argument(e, *base).is_some_and(|i| spec.is_permutation(i))),
+            Condition::Packed { outputs } => {
+                Some(a.sites.iter().all(|j| row_len(j.solved.site.base) == Some(*outputs)))
+            }
+            // No infinities and no NaNs in these launches; nothing runs beside them.
+            Condition::Finite { .. } | Condition::Quiet { .. } => Some(true),
+            _ => None,
+        };
+        let answer = match truth {
+            Some(true) => Holds::Yes,
+            Some(false) => Holds::No,
+            None => Holds::Open,
+        };
+        list.push((c.clone(), answer));
+    }
+    list
+}
+
+/// The position of a pointer argument.
+fn argument(e: &Evaluator<'_>, t: TermId) -> Option<usize> {
+    match e.arena.node(t) {
+        Node::ArgPtr(i) => Some(*i as usize),
+        _ => None,
+    }
+}
+
+/// A stride as a number.
+fn number(e: &mut Evaluator<'_>, t: TermId, n: &Numbers) -> Option<i64> {
+    let ints: Vec<(TermId, i64)> = n.ints.iter().map(|(i, v)| (e.arena.intern(Node::Arg(*i), Sort::Int), *v)).collect();
+    let map = ints.into_iter().map(|(from, v)| (from, e.arena.int(i128::from(v)))).collect();
+    let t = e.arena.subst(t, &map);
+    e.arena.as_int(t).and_then(|n| i64::try_from(n).ok())
 }
 
 fn reads_axis(module: &Module, axis: usize) -> bool {
@@ -68,9 +162,13 @@ fn reads_axis(module: &Module, axis: usize) -> bool {
     module.functions.iter().flat_map(|f| &f.blocks).any(|b| in_block(b, axis))
 }
 
-fn judge(case: &Case, module: &Module) -> Report {
+fn options(case: &Case) -> Options {
     let batch_args = case.batch_args.split(',').filter(|a| !a.is_empty()).map(str::to_owned).collect();
-    check(module, &Options { batch_args, witness_budget: Duration::ZERO, ..Options::default() })
+    Options { batch_args, witness_budget: Duration::ZERO, ..Options::default() }
+}
+
+fn judge(case: &Case, module: &Module) -> Report {
+    check(module, &options(case))
 }
 
 /// `each` mutants of every base, `trials` pairs of launches for each.
@@ -94,7 +192,15 @@ fn gate(each: usize, trials: u64, seed: u64) -> Tally {
                 }
                 Outcome::Differ(finding) => {
                     tally.differ += 1;
-                    tally.differ_under += usize::from(report.verdict == Verdict::Under);
+                    if report.verdict == Verdict::Under && covers(&case, &report, &mutant) {
+                        let said = format!("{}, {}: {finding:?}", case.file, mutant.what);
+                        match conditions(&case, &mutant.module, &finding) {
+                            (Standing::True, list) => tally.wrong.push(format!("{said}, though true: {list:?}")),
+                            (Standing::False, _) => tally.under_false += 1,
+                            (Standing::OtherRows, _) => tally.moved += 1,
+                            (Standing::Open, list) => tally.under_open.push(format!("{said}: {list:?}")),
+                        }
+                    }
                     if claimed {
                         let given = report.given.join(", ");
                         tally.wrong.push(format!("{}, {}, given {{{given}}}: {finding:?}", case.file, mutant.what));

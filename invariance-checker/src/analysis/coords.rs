@@ -6,8 +6,8 @@
 //! then a block of outputs, and the report says how many.
 
 use super::verdict::Condition;
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Mono, Node, Poly, Range, TermId, VarId, VarKind};
-use std::collections::HashMap;
 
 /// One output coordinate.
 #[derive(Clone, Debug)]
@@ -62,13 +62,19 @@ impl Coords {
         let mut groups: Vec<Group> = Vec::new();
         let mut rest = Poly::default();
         let strides = tensor_strides(arena, &p);
+        let shared = shared_strides(arena, &p, &strides);
         for (m, c) in &p.terms {
             let (mut inst, mut stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
             if inst.is_empty() {
                 rest.terms.push((m.clone(), *c));
                 continue;
             }
-            if counts_iterations(arena, &inst) && !strides.contains(&stride) {
+            if let Some((_, part)) = shared.iter().find(|(whole, _)| *whole == stride) {
+                inst = without(m, part);
+                stride.clone_from(part);
+            }
+            let common = shared.iter().any(|(_, part)| *part == stride);
+            if counts_iterations(arena, &inst) && !strides.contains(&stride) && !common {
                 // How far an iteration moves the address is not the layout of a tensor: an element's number is the whole
                 // product, and what depends on the iteration alone depends on the step.
                 let kept = strides.iter().filter(|s| includes(&stride, s)).max_by_key(|s| s.len()).cloned();
@@ -96,7 +102,7 @@ impl Coords {
         let rest = arena.from_poly(rest);
         let mut out = Coords {
             list: Vec::new(),
-            solution: HashMap::new(),
+            solution: HashMap::default(),
             range_facts: Vec::new(),
             rest,
             grid_bounds: Vec::new(),
@@ -174,7 +180,7 @@ impl Coords {
                 self.range_facts.push(fact);
             }
         }
-        let map = HashMap::from([(atom, value)]);
+        let map = HashMap::from_iter([(atom, value)]);
         for v in self.solution.values_mut() {
             *v = arena.subst(*v, &map);
         }
@@ -218,6 +224,16 @@ impl Coords {
             return true;
         }
         false
+    }
+
+    /// That no coordinate is negative: an address is within its buffer, and what lies below a stride does not reach the row before. Not
+    /// claimed where something else is added to the address or a coordinate counts down.
+    pub fn not_negative(&self, arena: &mut Arena) -> TermId {
+        let plain = arena.as_int(self.rest) == Some(0);
+        let up = |arena: &Arena, c: &Coord| arena.poly(c.definition).terms.iter().all(|(_, k)| *k > 0);
+        let list: Vec<TermId> = self.list.iter().filter(|c| plain && up(arena, c)).map(|c| c.term).collect();
+        let parts: Vec<TermId> = list.into_iter().map(|t| arena.ge0(t)).collect();
+        arena.and(parts)
     }
 
     /// Strides, factors and digits: two sites can be joined only if these agree.
@@ -346,6 +362,24 @@ fn tensor_strides(arena: &Arena, p: &Poly) -> Vec<Mono> {
         let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
         if !inst.is_empty() && !counts_iterations(arena, &inst) && !out.contains(&stride) {
             out.push(stride);
+        }
+    }
+    out
+}
+
+/// A step of an iteration that divides the stride of a program (`pid*rows*S + n*S`): then S is the stride, and rows are numbered through.
+/// Pairs of the larger and the smaller one.
+fn shared_strides(arena: &Arena, p: &Poly, strides: &[Mono]) -> Vec<(Mono, Mono)> {
+    let mut out: Vec<(Mono, Mono)> = Vec::new();
+    for (m, _) in &p.terms {
+        let (inst, step): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+        if inst.is_empty() || step.is_empty() || !counts_iterations(arena, &inst) || strides.contains(&step) {
+            continue;
+        }
+        for whole in strides.iter().filter(|s| s.len() > step.len() && includes(s, &step)) {
+            if !out.iter().any(|(w, _)| w == whole) {
+                out.push((whole.clone(), step.clone()));
+            }
         }
     }
     out

@@ -6,8 +6,9 @@
 
 use super::site::Solved;
 use super::verdict::Condition;
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Fold, Node, Slot, TermId, VarKind};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// Rewrites the folds of the value that have a canonical bound of their own. False if nothing changed.
 pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>) -> bool {
@@ -19,7 +20,7 @@ pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>) -> bool {
             folds.push((t, (**f).clone()));
         }
     });
-    let mut map = HashMap::new();
+    let mut map = HashMap::default();
     let mut conditions = BTreeSet::new();
     for (t, f) in folds {
         if let Some((trip, needs)) = shorter(arena, &solved.facts, &f) {
@@ -63,7 +64,7 @@ fn shorter(arena: &mut Arena, facts: &Facts, f: &Fold) -> Option<(TermId, BTreeS
         let reach = arena.sub(f.trip, bound);
         if !facts.proves_hard(arena, reach) {
             let text = arena.show(reach, &|i| format!("arg{i}"));
-            conditions.insert(Condition::Covers { text: format!("{text} >= 0") });
+            conditions.insert(Condition::Covers { text: format!("{text} >= 0"), room: reach });
         }
         return Some((bound, conditions));
     }
@@ -129,7 +130,7 @@ struct Quiet<'a> {
 impl Quiet<'_> {
     fn is_idle(&mut self, slot: u32, s: &Slot, facts: &Facts) -> bool {
         let body = self.arena.simplify(s.body, facts);
-        let mut memo = HashMap::new();
+        let mut memo = HashMap::default();
         let body = self.quiet(body, &mut memo);
         *self.arena.node(body) == Node::Carry(self.fold.binder, slot, vec![])
     }
@@ -139,7 +140,7 @@ impl Quiet<'_> {
             return r;
         }
         let r = {
-            let mut parts = HashMap::new();
+            let mut parts = HashMap::default();
             let mut list = Vec::new();
             crate::term::children(&self.arena.node(t).clone(), |c| list.push(c));
             for c in list {
@@ -230,7 +231,7 @@ impl Quiet<'_> {
             ("maxnumf" | "maximumf", &[a, b]) => {
                 for (x, m) in [(a, b), (b, a)] {
                     if self.is_const(m, inf) {
-                        if name == "maxnumf" && constant(self.arena, x).is_none() {
+                        if name == "maxnumf" && constant(self.arena, x).is_none_or(f64::is_nan) {
                             // max(NaN, -inf) = -inf.
                             let what = self.show(x);
                             self.conditions.insert(Condition::Finite { what });
@@ -258,7 +259,10 @@ impl Quiet<'_> {
             }
             ("mulf", &[a, b]) => match (constant(self.arena, a), constant(self.arena, b)) {
                 (Some(x), Some(y)) if x == inf && y > 0.0 || y == inf && x > 0.0 => self.make(&ty, inf),
-                (Some(x), Some(y)) if x.to_bits() == 0 && y > 0.0 || y.to_bits() == 0 && x > 0.0 => self.make(&ty, 0.0),
+                // Zero times infinity is no number.
+                (Some(x), Some(y)) if x.is_finite() && y.is_finite() && plus_zero_times_positive(x, y) => {
+                    self.make(&ty, 0.0)
+                }
                 _ => t,
             },
             ("subf", &[a, b]) if a == b => {
@@ -291,6 +295,10 @@ impl Quiet<'_> {
         let bits = crate::float::encode(value, f, crate::float::Round::Nearest, false);
         self.arena.float(ty, bits)
     }
+}
+
+fn plus_zero_times_positive(x: f64, y: f64) -> bool {
+    x.to_bits() == 0 && y > 0.0 || y.to_bits() == 0 && x > 0.0
 }
 
 fn constant(arena: &Arena, t: TermId) -> Option<f64> {

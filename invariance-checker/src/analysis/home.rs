@@ -7,6 +7,7 @@
 use super::usage::{LoadUse, is_param};
 use super::verdict::Condition;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a load follows a coordinate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,23 @@ pub enum Home {
     Mixed(String),
 }
 
+/// Products of arguments that are added to the addresses of a pointer in different whole numbers.
+pub type Planes = BTreeSet<(TermId, TermId)>;
+
+/// The [`Planes`] of all loads.
+pub fn planes_of(arena: &mut Arena, loads: &[LoadUse]) -> Planes {
+    let mut seen: BTreeMap<(TermId, TermId), BTreeSet<i128>> = BTreeMap::new();
+    for u in loads {
+        for (m, k) in &arena.poly(u.load.offset).terms {
+            if !m.is_empty() && m.iter().all(|&t| is_param(arena, t)) {
+                let size = arena.from_poly(Poly { terms: vec![(m.clone(), 1)] });
+                seen.entry((u.load.base, size)).or_default().insert(*k);
+            }
+        }
+    }
+    seen.into_iter().filter(|(_, k)| k.len() > 1).map(|(p, _)| p).collect()
+}
+
 /// Classifies one load against one coordinate. `guarded` says that the output's own row is limited by an argument, so that a row's
 /// length is not a constant.
 /// `own` is the address of the stored element itself: reading the same place is home.
@@ -30,6 +48,7 @@ pub fn home(
     c: VarId,
     own: TermId,
     guarded: bool,
+    planes: &Planes,
     show: &dyn Fn(&Arena, TermId) -> String,
 ) -> Home {
     let offset = u.load.offset;
@@ -78,8 +97,8 @@ pub fn home(
     if offset == own {
         return Home::Row(s, vec![]);
     }
-    if let Some(text) = own_plane(arena, &u.facts, rest, sc, s, show) {
-        return Home::Row(s, vec![Condition::Extent { base: u.load.base, text }]);
+    if let Some((text, room)) = own_plane(arena, u, rest, sc, s, planes, show) {
+        return Home::Row(s, vec![Condition::Extent { base: u.load.base, text, room }]);
     }
     match within_row(arena, &u.facts, rest, sc, s, 3) {
         Some(true) => return Home::Row(s, vec![]),
@@ -154,26 +173,30 @@ fn within_row(arena: &mut Arena, facts: &Facts, rest: TermId, sc: TermId, s: Ter
 /// a condition on the layout.
 fn own_plane(
     arena: &mut Arena,
-    facts: &Facts,
+    u: &LoadUse,
     rest: TermId,
     sc: TermId,
     s: TermId,
+    planes: &Planes,
     show: &dyn Fn(&Arena, TermId) -> String,
-) -> Option<String> {
+) -> Option<(String, TermId)> {
+    let facts = &u.facts;
     let p = arena.poly(rest);
     let first = p.terms.first()?;
     let plane: Vec<TermId> = first.0.iter().copied().filter(|&t| is_param(arena, t)).collect();
-    let whole = p
-        .terms
-        .iter()
-        .all(|(m, k)| *k > 0 && plane.iter().all(|t| m.contains(t)) && m.iter().any(|&t| !is_param(arena, t)));
     let size = arena.from_poly(Poly { terms: vec![(plane.clone(), 1)] });
+    // Several whole numbers of planes (an unrolled loop) are an index as well; one alone is a shift.
+    let counted = planes.contains(&(u.load.base, size));
+    let whole = p.terms.iter().all(|(m, k)| {
+        let index = counted || m.iter().any(|&t| !is_param(arena, t));
+        *k > 0 && plane.iter().all(|t| m.contains(t)) && index
+    });
     let room = arena.sub(size, sc);
     let room = arena.add_const(room, -1);
     let open = arena.as_int(s) == Some(1) && !facts.proves_hard(arena, room);
     let high = arena.div(rest, size);
     (whole && open && !plane.is_empty() && facts.proves_hard(arena, high))
-        .then(|| format!("{} < {}", show(arena, sc), show(arena, size)))
+        .then(|| (format!("{} < {}", show(arena, sc), show(arena, size)), room))
 }
 
 fn divides(plane: &(Vec<TermId>, i128), m: &[TermId], k: i128) -> bool {
@@ -209,6 +232,16 @@ fn layout(
     if params.is_empty() && !counted(arena, u, rest) {
         return bad(arena, "reads beyond the row");
     }
+    if let Some(home) = strided(arena, u, rest, s, &params, guarded, show) {
+        return home;
+    }
+    if let Node::Load(l) = *arena.node(rest)
+        && matches!(arena.node(l.base), Node::ArgPtr(_))
+        && !params.is_empty()
+    {
+        let text = format!("0 <= {} < {}", show(arena, rest), show(arena, s));
+        return Home::Row(s, vec![Condition::Within { numbers: l.base, base: u.load.base, text }]);
+    }
     if !u.facts.proves_hard(arena, rest) {
         return bad(arena, "may read before the row");
     }
@@ -223,12 +256,93 @@ fn layout(
         return bad(arena, "reads a whole block although the row is shorter");
     }
     let text = format!("{} < {}", show(arena, rest), show(arena, s));
+    let room = arena.sub(s, rest);
+    let room = arena.add_const(room, -1);
     let base = u.load.base;
     // Limited by a mask that names the row's length, the claim is only that rows do not overlap. Limited by a tile or a loop alone, what
     // lies past the row's own elements is read too.
-    let condition =
-        if masked(arena, u, rest) { Condition::Extent { base, text } } else { Condition::Padded { base, text } };
+    let condition = if masked(arena, u, rest) {
+        Condition::Extent { base, text, room }
+    } else {
+        Condition::Padded { base, text, room }
+    };
     Home::Row(s, vec![condition])
+}
+
+/// A row whose elements are numbered by indices with strides of their own: `s*c + t*k + j`. Such a tensor has rows if its elements have
+/// addresses of their own, which only the launch can say; each index must not be negative, as strides are not, and what has no stride must
+/// stay within the row as anywhere else. `None` where there is no second stride.
+fn strided(
+    arena: &mut Arena,
+    u: &LoadUse,
+    rest: TermId,
+    s: TermId,
+    own: &[TermId],
+    guarded: bool,
+    show: &dyn Fn(&Arena, TermId) -> String,
+) -> Option<Home> {
+    let mut groups: Vec<(Vec<TermId>, Poly)> = Vec::new();
+    for (m, k) in &arena.poly(rest).terms {
+        let (stride, index): (Vec<TermId>, Vec<TermId>) = m.iter().partition(|&&t| is_param(arena, t));
+        let part = Poly { terms: vec![(index, *k)] };
+        match groups.iter_mut().find(|g| g.0 == stride) {
+            Some(g) => g.1 = g.1.add_scaled(&part, 1)?,
+            None => groups.push((stride, part)),
+        }
+    }
+    let (near, far): (Vec<_>, Vec<_>) = groups.into_iter().partition(|g| g.0.is_empty());
+    if own.is_empty() || far.is_empty() {
+        return None;
+    }
+    let base = u.load.base;
+    let mut conditions = vec![Condition::Apart { base, text: show(arena, u.load.offset) }];
+    for (stride, index) in far {
+        let index = arena.from_poly(index);
+        let mut left = own.to_vec();
+        let common =
+            stride.iter().filter(|t| left.iter().position(|x| x == *t).map(|i| left.remove(i)).is_some()).count();
+        if common > 0 {
+            // A part of the row's own stride: the index must stay below what is left of it, else it is another row.
+            let whole = arena.from_poly(Poly { terms: vec![(left.clone(), 1)] });
+            let room = arena.sub(whole, index);
+            let room = arena.add_const(room, -1);
+            if left.is_empty() || common < stride.len() || !u.facts.proves_hard(arena, room) {
+                return None;
+            }
+        }
+        let shift = arena.free_vars(index).is_empty() && !arena.any(index, |n| matches!(n, Node::Load(_)));
+        // A whole number of strides (an unrolled loop) is an index as well; an argument that is added is not.
+        if (shift && arena.as_int(index).is_none()) || !u.facts.proves_hard(arena, index) {
+            return None;
+        }
+        if !shift && !numbered(arena, u, index) {
+            let stride = arena.from_poly(Poly { terms: vec![(stride, 1)] });
+            let text = format!("index {} of stride {}", show(arena, index), show(arena, stride));
+            let room = arena.op("room", vec![index], crate::term::Sort::Int);
+            conditions.push(Condition::Padded { base, text, room });
+        }
+    }
+    let near = arena.from_poly(near.into_iter().next().map(|g| g.1).unwrap_or_default());
+    let room = arena.sub(s, near);
+    let room = arena.add_const(room, -1);
+    if !u.facts.proves_hard(arena, near)
+        || (arena.range(near).hi.is_some() && guarded && !limited(arena, u, near) && arena.as_int(near).is_none())
+    {
+        return None;
+    }
+    if arena.as_int(near) != Some(0) && !u.facts.proves_hard(arena, room) && !masked(arena, u, near) {
+        let text = format!("{} < {}", show(arena, near), show(arena, s));
+        conditions.push(Condition::Padded { base, text, room });
+    }
+    Some(Home::Row(s, conditions))
+}
+
+/// True if a mask or the store itself says which numbers an index takes: an argument or a loaded number bounds it, or it is made of output
+/// coordinates.
+fn numbered(arena: &mut Arena, u: &LoadUse, index: TermId) -> bool {
+    let coordinates =
+        arena.free_vars(index).iter().all(|v| matches!(arena.vars[v.0 as usize].kind, crate::term::VarKind::Coord(_)));
+    coordinates || masked(arena, u, index)
 }
 
 /// `rest < B` for a single argument or loaded number B.

@@ -1,13 +1,14 @@
 //! Judging one kernel: batch coordinates, the home rule, the set S, conditions and problems.
 
-use super::home::{Home, home};
+use super::atomics::{aggregate, atomic_problems, bound_by_grid};
+use super::home::{Home, home, planes_of};
+use super::roles::{ArgReport, arg_reports};
 use super::site::{Solved, describe, instances, launch_facts};
 use super::usage::{LoadUse, Role, Usage, Walk};
 use super::verdict::{Condition, Problem};
 use super::{inplace, union};
-use crate::eval::{Effects, Evaluator, Site, SiteKind};
-use crate::ir::AtomicOp;
-use crate::term::{Arena, Node, TermId, VarId, VarKind};
+use crate::eval::{Effects, Evaluator, Site};
+use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the user said about arguments (by position).
@@ -38,21 +39,12 @@ pub struct Judged<'m> {
     pub by_row: BTreeSet<TermId>,
     /// Conditions used.
     pub conditions: BTreeSet<Condition>,
+    /// Those that are inequalities, with what holds where they must.
+    pub rooms: Vec<(Condition, Facts)>,
+    /// The stride of the rows of each pointer, by row coordinate.
+    pub strides: BTreeMap<(TermId, VarId), TermId>,
     /// Why it is not proved; empty if it is.
     pub problems: Vec<Problem>,
-}
-
-/// The role of one argument in the whole kernel.
-#[derive(Clone, Debug)]
-pub struct ArgReport {
-    /// Position.
-    pub index: u32,
-    /// `shapes the tree`, `enters the value`, `masks or addresses only`, `unused`, `data`, ..
-    pub role: &'static str,
-    /// May differ between batches, as declared or inferred.
-    pub batch: bool,
-    /// Belongs to S.
-    pub given: bool,
 }
 
 /// The whole answer, before witnesses.
@@ -101,12 +93,14 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
     let mut joined = Vec::new();
     for base in bases {
         let sites: Vec<Site<'m>> = out.effects.sites.iter().filter(|s| s.base == base).cloned().collect();
-        let mut atomic = atomic_problems(&mut e.arena, &sites);
-        match union::join(&mut e.arena, &facts, &sites) {
-            Ok(solved) => joined.push((solved, std::mem::take(&mut atomic))),
-            Err(what) => {
-                out.problems.push(Problem::Opaque { what, op: sites[0].op.number });
-                out.problems.append(&mut atomic);
+        for (group, solved) in union::join(&mut e.arena, &facts, &sites) {
+            let mut atomic = atomic_problems(&group);
+            match solved {
+                Ok(solved) => joined.push((solved, atomic)),
+                Err(what) => {
+                    out.problems.push(Problem::Opaque { what, op: group[0].op.number });
+                    out.problems.append(&mut atomic);
+                }
             }
         }
     }
@@ -145,7 +139,7 @@ fn one_instance(e: &mut Evaluator<'_>, solved: &Solved<'_>) -> bool {
     })
 }
 
-fn scalar_arg(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
+pub(super) fn scalar_arg(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
     let f = e.module.kernel()?;
     let ty = f.ty(f.params.get(i as usize)?.value);
     if ty.pointee().is_some() {
@@ -153,55 +147,6 @@ fn scalar_arg(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
     }
     let sort = crate::eval::sort_of(ty);
     Some(e.arena.intern(Node::Arg(i), sort))
-}
-
-/// Float atomics add in the order of arrival unless one instance at most reaches an element; several kinds on one pointer do not
-/// commute.
-fn atomic_problems(arena: &mut Arena, sites: &[Site<'_>]) -> Vec<Problem> {
-    let kinds: BTreeSet<String> = sites.iter().map(|s| format!("{:?}", s.kind)).collect();
-    let mut out = Vec::new();
-    let any_atomic = sites.iter().any(|s| s.kind != SiteKind::Store);
-    if any_atomic && kinds.len() > 1 {
-        out.push(Problem::Schedule {
-            why: "different atomic operations and stores on one pointer do not commute".into(),
-        });
-    }
-    for s in sites {
-        match s.kind {
-            SiteKind::Atomic(AtomicOp::FAdd | AtomicOp::Exchange) => {
-                let what =
-                    if s.kind == SiteKind::Atomic(AtomicOp::FAdd) { "float atomic adds" } else { "atomic exchanges" };
-                out.push(Problem::Schedule { why: format!("{what} happen in the order in which programs arrive") });
-            }
-            SiteKind::Atomic(_) if s.elem.is_some_and(|e| e.is_float()) => {
-                out.push(Problem::Schedule { why: "an atomic on floats".into() });
-            }
-            _ => {}
-        }
-    }
-    let _ = arena;
-    out
-}
-
-/// An order-free integer atomic combines all instances that reach an element: what is not a coordinate becomes the variable of a sum.
-fn aggregate(arena: &mut Arena, solved: &mut Solved<'_>) -> Vec<VarId> {
-    if !matches!(solved.site.kind, SiteKind::Atomic(_)) {
-        return vec![];
-    }
-    let mut free = instances(arena, solved.value);
-    free.extend(instances(arena, solved.guard));
-    free.sort_unstable();
-    free.dedup();
-    for v in &free {
-        // Bound from now on: the value is a sum over it.
-        arena.vars[v.0 as usize].kind = match arena.vars[v.0 as usize].kind {
-            k @ VarKind::Pid(_) => k,
-            _ => VarKind::Bound,
-        };
-    }
-    arena.rules.insert("order-free-atomic");
-    solved.left.clear();
-    free
 }
 
 fn judge<'m>(
@@ -233,13 +178,20 @@ fn judge<'m>(
         placed: BTreeSet::new(),
         by_row: BTreeSet::new(),
         conditions: solved.conditions.iter().cloned().collect(),
+        rooms: solved
+            .conditions
+            .iter()
+            .filter(|c| c.room().is_some())
+            .map(|c| (c.clone(), solved.facts.clone()))
+            .collect(),
+        strides: BTreeMap::new(),
         problems,
         usage,
         solved,
     };
     value_problems(e, effects, &mut out, &summed);
     let guarded = inner_guarded(&e.arena, &out.solved);
-    out.rows = pick_rows(e, &out, declared, guarded);
+    out.rows = pick_rows(e, &out, declared, guarded, &summed);
     home_rule(e, &mut out, guarded);
     packed_rows(&mut e.arena, &mut out);
     for u in &out.usage.loads {
@@ -278,29 +230,23 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
     for (base, extent) in found {
         solved.facts.assume(arena, extent);
         let text = arena.show(extent, &|i| format!("arg{i}"));
-        solved.conditions.push(Condition::Extent { base, text: format!("the row exists: {text}") });
+        let Node::Ge0(room) = *arena.node(extent) else { continue };
+        let parts = arena.poly(room).terms.into_iter().flat_map(|(m, _)| m).collect::<Vec<_>>();
+        let row = parts.iter().copied().find(|t| solved.coords.list.iter().any(|c| c.term == *t));
+        for t in parts {
+            if let (Some(row), Node::Arg(_)) = (row, arena.node(t)) {
+                solved.limits.push((row, t));
+            }
+        }
+        solved.conditions.push(Condition::Extent { base, text: format!("the row exists: {text}"), room });
         arena.rules.insert("row-exists");
     }
     solved.value = arena.simplify(solved.value, &solved.facts);
 }
 
-/// A summed program id that no guard limits makes the sum depend on the grid.
-fn bound_by_grid(arena: &mut Arena, solved: &Solved<'_>, v: VarId, axis: u8, problems: &mut Vec<Problem>) {
-    let t = arena.var_term(v);
-    let limited = arena.conjuncts(solved.guard).iter().any(|&c| match arena.node(c) {
-        Node::Ge0(p) => arena.poly(*p).terms.iter().any(|(m, k)| *k < 0 && m.as_slice() == [t]),
-        _ => false,
-    });
-    let in_value = arena.contains_var(solved.value, v);
-    if !limited && !in_value {
-        let param = arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
-        problems.push(Problem::Batch { param, how: "decides how many programs are combined by the atomic" });
-    }
-}
-
 fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     let mut walk_guard = Vec::new();
-    let outside = crate::term::Facts::default();
+    let outside = Facts::default();
     // Whether the element is written at all: conditions that are not the extent of a coordinate.
     let coordinate_only = |arena: &Arena, c: TermId| {
         !arena.any(c, |n| matches!(n, Node::Load(_)))
@@ -385,10 +331,11 @@ pub fn inner_guarded(arena: &Arena, solved: &Solved<'_>) -> bool {
 }
 
 /// Arguments that the guard compares a coordinate with.
-fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTreeSet<TermId> {
+pub(super) fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTreeSet<TermId> {
     let mut out = BTreeSet::new();
     for part in arena.conjuncts(solved.guard) {
-        if arena.contains_var(part, c) {
+        // Where a program lies says which elements it makes, not how many there are.
+        if arena.contains_var(part, c) && !arena.has_instance(part) {
             arena.walk(part, |t, n| {
                 if matches!(n, Node::Arg(_)) {
                     out.insert(t);
@@ -400,7 +347,13 @@ fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTreeSet<TermId
 }
 
 /// The batch coordinates: those that a declared batch argument limits; else the outermost one that follows the rule.
-fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>, guarded: bool) -> Vec<VarId> {
+fn pick_rows(
+    e: &mut Evaluator<'_>,
+    j: &Judged<'_>,
+    declared: &BTreeSet<TermId>,
+    guarded: bool,
+    summed: &[VarId],
+) -> Vec<VarId> {
     if let Some(o) = &j.solved.owner {
         let row = j.solved.coords.list.iter().find(|c| c.term == o.row).map(|c| c.var);
         return row.into_iter().chain([o.sequence]).collect();
@@ -415,6 +368,7 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
         .filter(|c| !guard_params(&e.arena, &j.solved, *c).is_disjoint(declared))
         .collect();
     let name = |a: &Arena, t: TermId| a.show(t, &|i| format!("arg{i}"));
+    let planes = planes_of(&mut e.arena, &j.usage.loads);
     // A coordinate that only a compound bound limits (flat < M*N) is one of several factors: fine, it is the row.
     if let Some(first) = by_guard.first() {
         // Where the declared argument limits several coordinates, each that is used as a row counts.
@@ -422,7 +376,10 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
             .iter()
             .copied()
             .filter(|c| {
-                j.usage.loads.iter().any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &name) != Home::Absent)
+                j.usage
+                    .loads
+                    .iter()
+                    .any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &planes, &name) != Home::Absent)
             })
             .collect();
         return if used.is_empty() { vec![*first] } else { used };
@@ -435,14 +392,22 @@ fn pick_rows(e: &mut Evaluator<'_>, j: &Judged<'_>, declared: &BTreeSet<TermId>,
             _ => false,
         })
     };
-    let placed: Vec<bool> = j.solved.coords.list.iter().map(by_program).collect();
-    let any = placed.contains(&true);
+    // What an atomic combines over is no row: the bins of a histogram over all programs belong to the whole batch.
+    let combined = |c: &super::coords::Coord| {
+        let vars = instances(&e.arena, c.definition);
+        !summed.is_empty() && vars.iter().all(|v| summed.contains(v))
+    };
+    let placed: Vec<bool> = j.solved.coords.list.iter().map(|c| by_program(c) && !combined(c)).collect();
+    let any = placed.contains(&true) || j.solved.coords.list.iter().any(combined);
     for (c, by_program) in j.solved.coords.list.iter().zip(placed) {
         if any && !by_program {
             continue;
         }
-        let follows =
-            j.usage.loads.iter().any(|u| home(&mut e.arena, u, c.var, j.solved.offset, guarded, &name) != Home::Absent);
+        let follows = j
+            .usage
+            .loads
+            .iter()
+            .any(|u| home(&mut e.arena, u, c.var, j.solved.offset, guarded, &planes, &name) != Home::Absent);
         if follows || !j.usage.indexed.contains_key(&c.var) {
             skipped.push(c.var);
             return skipped;
@@ -456,6 +421,7 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
     let names: Vec<String> = (0..256).map(|i| arg_name(e, i)).collect();
     let name =
         |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
+    let planes = planes_of(&mut e.arena, &j.usage.loads);
     let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
     let mut plain: BTreeSet<TermId> = BTreeSet::new();
     let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
@@ -465,7 +431,7 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
         }
         let mut row = false;
         for &c in &j.rows.clone() {
-            match home(&mut e.arena, &u, c, j.solved.offset, guarded, &name) {
+            match home(&mut e.arena, &u, c, j.solved.offset, guarded, &planes, &name) {
                 Home::Absent => {}
                 Home::Placed(through) => {
                     row = true;
@@ -474,6 +440,8 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
                 Home::Row(s, conditions) => {
                     row = true;
                     j.by_row.insert(u.load.base);
+                    j.rooms
+                        .extend(conditions.iter().filter(|c| c.room().is_some()).map(|c| (c.clone(), u.facts.clone())));
                     j.conditions.extend(conditions);
                     let known = *strides.entry((u.load.base, c)).or_insert(s);
                     if known != s {
@@ -496,6 +464,7 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
             }
         }
     }
+    j.strides = strides;
     for &base in &j.by_row {
         if plain.contains(&base) {
             mixed.entry(base).or_insert_with(|| "is read by row and also at places that are not the row's".into());
@@ -562,10 +531,9 @@ fn batch_params(
     let mut batch = declared.clone();
     if declared.is_empty() && roles.batch.is_empty() {
         for j in &a.sites {
-            for &c in &j.rows {
-                batch.extend(guard_params(&e.arena, &j.solved, c));
-            }
+            batch.extend(super::infer::limits_of_rows(&mut e.arena, j));
         }
+        batch.extend(super::infer::by_name(e));
     }
     for &i in &roles.fixed {
         if let Some(t) = scalar_arg(e, i) {
@@ -617,39 +585,4 @@ fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>
         out.conditions.extend(j.conditions.iter().cloned());
     }
     out.args = arg_reports(e, out, &roles_seen);
-}
-
-fn arg_reports(e: &mut Evaluator<'_>, out: &Analysis<'_>, seen: &BTreeMap<TermId, BTreeSet<Role>>) -> Vec<ArgReport> {
-    let Some(f) = e.module.kernel() else { return vec![] };
-    let mut reports = Vec::new();
-    for (i, p) in f.params.iter().enumerate() {
-        let i = i as u32;
-        let pointer = f.ty(p.value).pointee().is_some() || matches!(f.ty(p.value), crate::ir::Type::Desc { .. });
-        let sort = crate::eval::sort_of(f.ty(p.value));
-        let t = match pointer {
-            true => e.arena.intern(Node::ArgPtr(i), crate::term::Sort::Data),
-            false => e.arena.intern(Node::Arg(i), sort),
-        };
-        let written = out.sites.iter().any(|j| j.solved.site.base == t);
-        let by_row = out.sites.iter().any(|j| j.by_row.contains(&t));
-        let placed = out.sites.iter().any(|j| j.placed.iter().any(|(p, _)| *p == t));
-        let guard_only = out.sites.iter().any(|j| e.arena.any(j.solved.site.guard, |n| *n == Node::Arg(i)))
-            || out.effects.sites.iter().any(|s| e.arena.any(s.offset, |n| *n == Node::Arg(i)));
-        let role = match (pointer, seen.get(&t).and_then(|r| r.iter().max())) {
-            (true, _) if by_row && written => "rows, read and written",
-            (true, _) if by_row => "rows",
-            (true, _) if written => "written",
-            (true, _) if placed => "read through loaded integers",
-            (true, _) if out.given.contains(&t) => "shared data",
-            (true, _) => "unused",
-            (false, Some(Role::Tree)) => "shapes the tree",
-            (false, Some(Role::Value)) => "enters the value",
-            (false, Some(Role::Shift | Role::Index)) => "moves what is read",
-            (false, Some(Role::Address)) => "masks or addresses only",
-            (false, None) if guard_only => "masks or addresses only",
-            (false, None) => "unused",
-        };
-        reports.push(ArgReport { index: i, role, batch: out.batch.contains(&t), given: out.given.contains(&t) });
-    }
-    reports
 }

@@ -1,15 +1,20 @@
 //! The decision: from the effects of a kernel to INVARIANT, a list of suspicions, or UNKNOWN.
 
+mod atomics;
 pub mod coords;
 pub mod extension;
 pub mod home;
+pub mod infer;
 pub mod inplace;
 pub mod judge;
+pub mod measure;
 pub mod owner;
+pub mod roles;
 pub mod site;
 pub mod union;
 pub mod usage;
 pub mod verdict;
 
-pub use judge::{Analysis, ArgReport, Judged, Roles, analyse};
+pub use judge::{Analysis, Judged, Roles, analyse};
+pub use roles::ArgReport;
 pub use verdict::{Condition, Problem};

@@ -5,8 +5,8 @@
 //! be replaced by a coordinate. That cu is a prefix sum is the user's to confirm: it is a printed condition.
 
 use super::verdict::Condition;
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
-use std::collections::HashMap;
 
 /// A row's sequence.
 #[derive(Clone, Debug)]
@@ -67,9 +67,12 @@ pub fn find(
                 let range = crate::term::Range { lo: Some(0), hi: None };
                 let sequence = arena.var(VarKind::Coord(number), "seq", range);
                 let s = arena.var_term(sequence);
+                // A program id that numbers the sequences does so for everything else too, be their bounds cu[s], cu[s + 1] or
+                // cu[s - 1], cu[s].
                 let others = arena.sub(a.offset, atom);
-                let value = arena.sub(s, others);
-                let map = HashMap::from([(atom, value)]);
+                let by_program = matches!(arena.node(atom), Node::Var(v) if matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_)));
+                let value = if by_program && arena.as_int(others).is_some() { s } else { arena.sub(s, others) };
+                let map = HashMap::from_iter([(atom, value)]);
                 let (begin, end) = (arena.subst(begin, &map), arena.subst(end, &map));
                 return Some((Owner { row, sequence, begin, end, base: a.base }, map, conditions));
             }

@@ -4,8 +4,8 @@ use super::coords::Coords;
 use super::owner::{self, Owner};
 use super::verdict::Condition;
 use crate::eval::{Evaluator, Site, SiteKind};
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
-use std::collections::HashMap;
 
 /// A site after its coordinates were solved for.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Solved<'m> {
     pub conditions: Vec<Condition>,
     /// Instance variables that are left in the value.
     pub left: Vec<VarId>,
+    /// Arguments that the mask of a load compares a coordinate with: coordinate, argument.
+    pub limits: Vec<(TermId, TermId)>,
 }
 
 /// Facts that hold in every launch: program ids are below the grid size, and what the kernel assumes.
@@ -54,6 +56,7 @@ pub fn instances(arena: &Arena, t: TermId) -> Vec<VarId> {
 
 /// Solves a site. `force` are splits that other sites of the same base needed.
 pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128]) -> Solved<'m> {
+    let site = &Site { guard: settled(arena, base, site.guard), ..site.clone() };
     let original = base.with(arena, site.guard);
     let offset = arena.simplify(site.offset, &original);
     let mut coords = Coords::of_address(arena, offset);
@@ -66,7 +69,7 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128
         while coords.split(arena, &original, &all) {}
     }
     let mut owner: Option<Owner> = None;
-    let mut extra: HashMap<TermId, TermId> = HashMap::new();
+    let mut extra: HashMap<TermId, TermId> = HashMap::default();
     let mut conditions = Vec::new();
     let mut rounds = 0;
     loop {
@@ -97,19 +100,37 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128
     }
 }
 
+/// The guard with what is read in it simplified by the rest of it: of `o < n and x[o | o < n] >= 0` the second part reads `x[o]`.
+fn settled(arena: &mut Arena, base: &Facts, guard: TermId) -> TermId {
+    let mut parts = arena.conjuncts(guard);
+    for i in 0..parts.len() {
+        if arena.any(parts[i], |n| matches!(n, Node::Load(_))) {
+            let others =
+                arena.and(parts.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, c)| *c).collect::<Vec<_>>());
+            let facts = base.with(arena, others);
+            parts[i] = arena.simplify(parts[i], &facts);
+        }
+    }
+    arena.and(parts)
+}
+
 fn finish<'m>(arena: &mut Arena, mut out: Solved<'m>) -> Solved<'m> {
     for &(axis, max) in &out.coords.grid_bounds {
         out.conditions.push(Condition::Grid { axis, max });
-    }
-    for _ in 0..4 {
-        if !by_division(arena, &mut out) {
-            break;
-        }
     }
     out.conditions.sort();
     out.conditions.dedup();
     arena.rules.insert("solve-coordinates");
     out
+}
+
+/// Splits coordinates where the value divides them. Stores that are joined are joined first: another one may not divide.
+pub fn divide(arena: &mut Arena, out: &mut Solved<'_>) {
+    for _ in 0..4 {
+        if !by_division(arena, out) {
+            break;
+        }
+    }
 }
 
 /// Where the value uses `c div k` or `c mod k`, the coordinate is two: `c = k*q + d` with `0 <= d < k` holds for every integer c.
@@ -158,7 +179,7 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
     let whole = arena.add(high, parts[1].term);
     let low = arena.ge0(parts[1].term);
     let room = arena.lt(parts[1].term, kt);
-    let map = HashMap::from([(old.term, whole)]);
+    let map = HashMap::from_iter([(old.term, whole)]);
     let mut guard = arena.subst(out.guard, &map);
     // p >= 0 with a negative multiple of d >= 0 in it: without that part it holds as well, and its content divides out.
     let d = parts[1].term;
@@ -177,6 +198,9 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
     let value = arena.subst(out.value, &map);
     out.value = arena.simplify(value, &out.facts);
     out.offset = arena.subst(out.offset, &map);
+    for c in &mut out.cases {
+        *c = arena.subst(*c, &map);
+    }
     for v in out.coords.solution.values_mut() {
         *v = arena.subst(*v, &map);
     }
@@ -224,7 +248,19 @@ fn apply<'m>(
             guard = arena.and([guard, c]);
         }
     }
-    let facts = base.with(arena, guard);
+    let mut facts = base.with(arena, guard);
+    let low = coords.not_negative(arena);
+    facts.assume(arena, low);
+    for (atom, value) in coords.solution.clone() {
+        // A program id that was solved for is still below the size of its axis.
+        if let Node::Var(v) = *arena.node(atom)
+            && let VarKind::Pid(axis) = arena.vars[v.0 as usize].kind
+        {
+            let n = arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
+            let below = arena.lt(value, n);
+            facts.assume(arena, below);
+        }
+    }
     let value = both(arena, site.value);
     let value = arena.simplify(value, &facts);
     let offset = both(arena, offset);
@@ -240,6 +276,7 @@ fn apply<'m>(
         owner: None,
         conditions: vec![],
         left,
+        limits: vec![],
     }
 }
 

@@ -2,12 +2,106 @@
 //! coordinates and of S. Judged one by one, two stores chosen by program id would both look invariant.
 
 use super::site::{Solved, instances, solve};
+use super::usage::is_param;
 use crate::eval::Site;
-use crate::term::{Arena, Facts, TermId};
-use std::collections::HashMap;
+use crate::term::Map as HashMap;
+use crate::term::{Arena, Facts, Node, Poly, TermId, VarId, VarKind};
 
-/// Joins the sites of one base; an error says why they cannot be.
-pub fn join<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<Solved<'m>, String> {
+/// The sites of one base, sorted into groups that never meet in one element, each joined; an error says why a group cannot be.
+pub fn join<'m>(
+    arena: &mut Arena,
+    base: &Facts,
+    sites: &[Site<'m>],
+) -> Vec<(Vec<Site<'m>>, Result<Solved<'m>, String>)> {
+    let mut groups: Vec<Vec<Site<'m>>> = Vec::new();
+    for s in sites {
+        let (meets, apart): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut groups).into_iter().partition(|g| g.iter().any(|t| !never_meet(arena, base, s, t)));
+        groups = apart;
+        // Program order decides which store is the later one.
+        let mut all: Vec<Site<'m>> = meets.into_iter().flatten().chain([s.clone()]).collect();
+        all.sort_by_key(|s| s.order);
+        groups.push(all);
+    }
+    groups.sort_by_key(|g| g[0].order);
+    let joined = groups.into_iter().map(|g| {
+        let mut one = join_group(arena, base, &g);
+        if let Ok(solved) = &mut one {
+            super::site::divide(arena, solved);
+        }
+        (g, one)
+    });
+    joined.collect()
+}
+
+/// True if two stores to one pointer cannot reach one element, whatever programs make them. What is added to the same strides must differ:
+/// by range, or modulo the common factor of everything else. That rows do not overlap is assumed throughout.
+fn never_meet(arena: &mut Arena, base: &Facts, a: &Site<'_>, b: &Site<'_>) -> bool {
+    let ((far_a, near_a), (far_b, near_b)) = (parts(arena, a.offset), parts(arena, b.offset));
+    if far_a != far_b {
+        return false;
+    }
+    let (pa, pb) = (arena.poly(near_a), arena.poly(near_b));
+    let step = pa.terms.iter().chain(&pb.terms).filter(|(m, _)| !m.is_empty()).fold(0, |g, (_, c)| gcd(g, c.abs()));
+    if step > 1 && (pa.constant_part() - pb.constant_part()) % step != 0 {
+        return true;
+    }
+    // By range, where both count positions in the block alone, or are computed from the program id that the row itself determines: any
+    // other program id, and the iteration of a loop around both, may differ between the two.
+    let owner = row_program(arena, a.offset).filter(|p| row_program(arena, b.offset).as_ref() == Some(p));
+    let local = |arena: &Arena, t: TermId, other: &Site<'_>| {
+        arena.free_vars(t).iter().all(|v| match arena.vars[v.0 as usize].kind {
+            VarKind::Index(..) => true,
+            VarKind::Pid(_) => owner.as_ref().is_some_and(|(pid, _)| pid == v),
+            VarKind::Iter(_) => owner.is_some() && !other.iterations.contains(v),
+            _ => false,
+        }) && !arena.any(t, |n| matches!(n, Node::Opaque(..)) || owner.is_none() && matches!(n, Node::Load(_)))
+    };
+    if !local(arena, near_a, b) || !local(arena, near_b, a) || far_a.is_empty() {
+        return false;
+    }
+    let facts = base.with(arena, a.guard).with(arena, b.guard);
+    let above = arena.sub(near_b, near_a);
+    let (up, down) = (arena.add_const(above, -1), arena.scale(above, -1));
+    let down = arena.add_const(down, -1);
+    facts.proves(arena, up) || facts.proves(arena, down)
+}
+
+/// The program id whose product with strides is all that an address has beside the position in its row, and that product: equal rows are
+/// then made by equal programs.
+fn row_program(arena: &Arena, offset: TermId) -> Option<(VarId, (Vec<TermId>, i128))> {
+    let p = arena.poly(offset);
+    let mut far = p.terms.iter().filter(|(m, _)| m.iter().any(|&t| is_param(arena, t)));
+    let (m, c) = far.next()?;
+    let index: Vec<TermId> = m.iter().copied().filter(|&t| !is_param(arena, t)).collect();
+    match (index.as_slice(), far.next()) {
+        ([t], None) => match arena.node(*t) {
+            Node::Var(v) if matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_)) => Some((*v, (m.clone(), *c))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Strides by which an address is made of more than positions in one row, and what has no stride.
+fn parts(arena: &mut Arena, offset: TermId) -> (Vec<Vec<TermId>>, TermId) {
+    let (mut far, mut near) = (Vec::new(), Poly::default());
+    for (m, c) in &arena.poly(offset).terms {
+        let stride: Vec<TermId> = m.iter().copied().filter(|&t| is_param(arena, t)).collect();
+        if stride.is_empty() {
+            near.terms.push((m.clone(), *c));
+        } else if !far.contains(&stride) {
+            far.push(stride);
+        }
+    }
+    (far, arena.from_poly(near))
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<Solved<'m>, String> {
     let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &[])).collect();
     if solved.len() == 1 {
         return Ok(solved.remove(0));
@@ -48,6 +142,8 @@ pub fn join<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<S
     let mut facts = base.clone();
     let all = arena.and(common.iter().copied());
     facts.assume(arena, all);
+    let low = solved[0].coords.not_negative(arena);
+    facts.assume(arena, low);
     let mut cases: Vec<TermId> = Vec::new();
     for p in &parts {
         cases.push(arena.and(p.iter().copied().filter(|c| !common.contains(c))));

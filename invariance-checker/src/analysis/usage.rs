@@ -2,8 +2,9 @@
 //! used as numbers.
 
 use super::owner::Owner;
+use crate::term::Set as HashSet;
 use crate::term::{Arena, Facts, Load, Node, Poly, TermId, VarId, VarKind};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How an argument enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +69,7 @@ pub struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// A fresh walk.
     pub fn new(arena: &'a mut Arena, owner: Option<Owner>) -> Walk<'a> {
-        Walk { arena, owner, usage: Usage::default(), seen: HashSet::new() }
+        Walk { arena, owner, usage: Usage::default(), seen: HashSet::default() }
     }
 
     /// Visits `t`, which is used in `role` where `facts` hold.

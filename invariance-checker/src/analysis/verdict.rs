@@ -44,6 +44,8 @@ pub enum Condition {
     Covers {
         /// The inequality, as shown.
         text: String,
+        /// Not negative where it holds.
+        room: TermId,
     },
     /// An accumulator is not -0 where +0 is added to it.
     NotMinusZero {
@@ -56,6 +58,8 @@ pub enum Condition {
         base: TermId,
         /// The inequality, as shown.
         text: String,
+        /// Not negative where it holds.
+        room: TermId,
     },
     /// What is read goes past the row's own elements up to a tile, or a row's length is a constant of the kernel that nothing compares
     /// with its stride.
@@ -63,6 +67,24 @@ pub enum Condition {
         /// What is read.
         base: TermId,
         /// The inequality, as shown.
+        text: String,
+        /// Not negative where it holds.
+        room: TermId,
+    },
+    /// Loaded numbers are places within the row that is read.
+    Within {
+        /// Where the numbers are.
+        numbers: TermId,
+        /// What is read.
+        base: TermId,
+        /// The row, as shown.
+        text: String,
+    },
+    /// Layout: with more than one stride, every element has an address of its own.
+    Apart {
+        /// What is read.
+        base: TermId,
+        /// The address, as shown.
         text: String,
     },
     /// Layout: a grid axis has at most so many programs.
@@ -77,7 +99,17 @@ pub enum Condition {
 impl Condition {
     /// Conditions on the layout of buffers and the grid: without them the launch has no rows to speak of.
     pub fn is_layout(&self) -> bool {
-        matches!(self, Condition::Extent { .. } | Condition::Grid { .. })
+        matches!(self, Condition::Extent { .. } | Condition::Apart { .. } | Condition::Grid { .. })
+    }
+
+    /// The term that is not negative where the condition holds, if it is an inequality.
+    pub fn room(&self) -> Option<TermId> {
+        match self {
+            Condition::Covers { room, .. } | Condition::Extent { room, .. } | Condition::Padded { room, .. } => {
+                Some(*room)
+            }
+            _ => None,
+        }
     }
 
     /// The name that `--allow` takes.
@@ -90,10 +122,12 @@ impl Condition {
             Condition::AtIndex { coordinate } => format!("at-index({coordinate})"),
             Condition::Finite { what } => format!("finite({what})"),
             Condition::NotMinusZero { what } => format!("not-minus-zero({what})"),
-            Condition::Covers { text } => format!("covers({text})"),
+            Condition::Covers { text, .. } => format!("covers({text})"),
             Condition::Packed { outputs } => format!("row-is({outputs})"),
             Condition::Extent { base, .. } => format!("extent({})", show(*base)),
             Condition::Padded { base, .. } => format!("padded({})", show(*base)),
+            Condition::Apart { base, .. } => format!("apart({})", show(*base)),
+            Condition::Within { numbers, .. } => format!("within({})", show(*numbers)),
             Condition::Grid { axis, .. } => format!("grid({axis})"),
         }
     }
@@ -122,9 +156,15 @@ impl Condition {
             Condition::Packed { outputs } => {
                 format!("a row is {outputs} consecutive outputs (the kernel computes them together)")
             }
-            Condition::Covers { text } => format!("the loop's bound reaches the end of every row: {text}"),
+            Condition::Covers { text, .. } => format!("the loop's bound reaches the end of every row: {text}"),
             Condition::Extent { text, .. } => format!("rows do not overlap: {text}"),
+            Condition::Apart { base, text } => {
+                format!("every element of {} has an address of its own: {text}", show(*base))
+            }
             Condition::Padded { text, .. } => format!("the stride of a row leaves room for all that is read: {text}"),
+            Condition::Within { numbers, base, text } => {
+                format!("the numbers in {} are places within a row of {}: {text}", show(*numbers), show(*base))
+            }
             Condition::Grid { axis, max } => format!("grid axis {axis} has at most {max} programs"),
         }
     }

@@ -1,7 +1,7 @@
 //! Where every value of a function is defined, and which loop bodies enclose the definition.
 
 use crate::ir::{Block, BlockId, Function, Module, Op, OpKind, Terminator, Value};
-use std::collections::HashMap;
+use crate::term::Map as HashMap;
 
 /// How a value comes about.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub struct Tables<'m> {
 impl<'m> Tables<'m> {
     /// Builds the tables.
     pub fn new(module: &'m Module) -> Tables<'m> {
-        let mut t = Tables { functions: Vec::new(), loops: Vec::new(), numbers: HashMap::new() };
+        let mut t = Tables { functions: Vec::new(), loops: Vec::new(), numbers: HashMap::default() };
         for function in &module.functions {
             let mut defs = Defs {
                 function,

@@ -2,7 +2,7 @@
 
 use super::{Ctx, Evaluator, Level, LoopId, Mode, OpRef};
 use crate::ir::{OpKind, Terminator, Value};
-use std::collections::HashMap;
+use crate::term::Map as HashMap;
 
 use crate::term::{Fold, Node, Range, Slot, Sort, TermId, VarId, VarKind};
 
@@ -209,14 +209,14 @@ impl<'m> Evaluator<'m> {
 
     /// Names each carried scalar by its slot, so that where in the block it lies is no longer part of the term.
     fn number(&mut self, n: VarId, wanted: &[(usize, Vec<TermId>)], slots: &mut [Slot]) -> HashMap<TermId, TermId> {
-        let mut map = HashMap::new();
+        let mut map = HashMap::default();
         for (i, (k, at)) in wanted.iter().enumerate() {
             let sort = self.arena.sort(slots[i].body);
             let from = self.arena.intern(Node::Carry(n, *k as u32, at.clone()), sort);
             let to = self.arena.intern(Node::Carry(n, i as u32, vec![]), sort);
             map.insert(from, to);
         }
-        let mut memo = HashMap::new();
+        let mut memo = HashMap::default();
         for s in slots {
             s.body = self.arena.subst_memo(s.body, &map, &mut memo);
         }

@@ -15,8 +15,9 @@ pub use defs::{Def, LoopId, OpRef, Tables};
 pub use sites::{Effect, Effects, Site, SiteKind};
 
 use crate::ir::{Elem, Module, OpKind, Scalar, Type, Value};
+use crate::term::Map as HashMap;
 use crate::term::{Arena, Node, Range, Sort, TermId, VarId, VarKind};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// A place to evaluate in: a call frame and an iteration of each enclosing loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,11 +75,11 @@ impl<'m> Evaluator<'m> {
             tables: Tables::new(module),
             written: BTreeSet::new(),
             levels: Vec::new(),
-            level_index: HashMap::new(),
-            memo: HashMap::new(),
-            binders: HashMap::new(),
-            closed: HashMap::new(),
-            paths: HashMap::new(),
+            level_index: HashMap::default(),
+            memo: HashMap::default(),
+            binders: HashMap::default(),
+            closed: HashMap::default(),
+            paths: HashMap::default(),
             pids: [None; 3],
             depth: 0,
         }

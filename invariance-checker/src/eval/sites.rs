@@ -58,7 +58,7 @@ pub struct Effects<'m> {
     /// What `llvm.intr.assume` states (scalars).
     pub assumed: Vec<TermId>,
     /// Loads by operation number: position in program order and the numbers of the loops around.
-    pub load_order: std::collections::HashMap<u32, (u32, Vec<u32>)>,
+    pub load_order: crate::term::Map<u32, (u32, Vec<u32>)>,
     /// Loops around each site, by position.
     pub site_loops: Vec<Vec<u32>>,
 }

@@ -2,8 +2,8 @@
 
 use super::{Ctx, Evaluator, OpRef, scalar_sort, sort_of};
 use crate::ir::{BinaryOp, Block, Elem, Elements, Float, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value};
+use crate::term::Map as HashMap;
 use crate::term::{Chain, Node, Reduce, Sort, TermId};
-use std::collections::HashMap;
 use std::fmt::Write;
 
 impl<'m> Evaluator<'m> {
@@ -243,7 +243,19 @@ impl<'m> Evaluator<'m> {
             Some(_) => at[axis] = lane,
             None => at.insert(axis, lane),
         }
-        let bodies: Vec<TermId> = args.iter().map(|v| self.eval(ctx, *v, &at)).collect();
+        // What comes before a reduction over everything may be reordered: the layout names that order as it names the reduction's own.
+        let source = match args {
+            [one] if scan.is_none() && ty.shape().len() == 1 => self.reordered(ctx, *one),
+            _ => None,
+        };
+        let bodies: Vec<TermId> = match source {
+            Some(x) => {
+                let (from, to) = (self.ty(ctx, x).shape().to_vec(), ty.shape().to_vec());
+                let at = self.reshape_index(&at, &to, &from);
+                vec![self.eval(ctx, x, &at)]
+            }
+            None => args.iter().map(|v| self.eval(ctx, *v, &at)).collect(),
+        };
         let sort = sort_of(self.ty(ctx, op.op.results[k]));
         let (text, captured) = combiner_text(combiner);
         if captured {
@@ -259,11 +271,25 @@ impl<'m> Evaluator<'m> {
             let zero = self.arena.int(0);
             return self.arena.subst_one(bodies[k], lane, zero);
         }
-        let key = format!("{:?}/{axis}", ty.shape());
+        let key = match source {
+            Some(x) => format!("{:?}/all", self.ty(ctx, x).shape()),
+            None => format!("{:?}/{axis}", ty.shape()),
+        };
         let (combiner, key) = (self.arena.sym(&text), self.arena.sym(&key));
         let at = scan.map(|_| idx[axis]);
         let r = Reduce { combiner, order_free, key, len, binder, bodies, out: k as u32, at };
         self.arena.intern(Node::Reduce(Box::new(r)), sort)
+    }
+
+    /// The operand of a reshape that may reorder, if that is what makes `v`.
+    fn reordered(&self, ctx: Ctx, v: Value) -> Option<Value> {
+        match self.tables.functions[self.function_of(ctx)].values[v.0 as usize].0 {
+            super::Def::Result(op, _) => match &op.op.kind {
+                OpKind::Reshape { x, allow_reorder: true } => Some(*x),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Counts of each value: an integer sum over all lanes.
@@ -305,7 +331,7 @@ fn is_order_free(block: &Block) -> bool {
 
 /// The combiner as text with values renumbered; true if it reads something from outside.
 fn combiner_text(block: &Block) -> (String, bool) {
-    let mut names: HashMap<Value, usize> = HashMap::new();
+    let mut names: HashMap<Value, usize> = HashMap::default();
     block.params.iter().enumerate().for_each(|(i, v)| {
         names.insert(*v, i);
     });

@@ -46,6 +46,7 @@ pub fn refuted() -> Report {
             legend: vec!["x' is x of another row, which holds other data in the second launch".into()],
         }),
         rules: vec!["solve-coordinates".into()],
+        solver: None,
         millis: 1.25,
         terms: 10,
     }

@@ -22,6 +22,10 @@ pub fn line(r: &Report, colour: bool) -> String {
     let verdict = if colour { format!("\x1b[{code}m{verdict}\x1b[0m") } else { verdict };
     let digest = r.digest.as_deref().map_or("-", |d| &d[..12]);
     let mut out = format!("{verdict} {:<34} {digest:<12} {:>8.1} ms", r.kernel, r.millis);
+    let batch: Vec<&str> = r.args.iter().filter(|a| a.batch).map(|a| a.name.as_str()).collect();
+    if !batch.is_empty() {
+        let _ = write!(out, "  batch {{{}}}", batch.join(", "));
+    }
     match r.verdict {
         Verdict::Invariant | Verdict::Under => {
             if !r.given.is_empty() {

@@ -3,8 +3,8 @@
 //! The prover looks for a sum of facts with positive factors that leaves a polynomial whose constant range is not negative. It is
 //! incomplete on purpose (depth-limited, linear); what it says is right, and a "no" means only that nothing was found.
 
+use super::Set as HashSet;
 use super::{Arena, Node, Poly, TermId};
-use std::collections::HashSet;
 
 /// Facts in force at one place of a term.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,13 @@ impl Facts {
     /// The inequalities `p >= 0`.
     pub fn inequalities(&self) -> &[Poly] {
         &self.ge
+    }
+
+    /// The truth values that hold, in a fixed order.
+    pub fn truths(&self) -> Vec<TermId> {
+        let mut out: Vec<TermId> = self.truths.iter().copied().collect();
+        out.sort_unstable();
+        out
     }
 
     /// These facts and `cond`.
@@ -147,7 +154,11 @@ impl Facts {
             return known;
         }
         let p = arena.poly(t);
-        let found = super::eliminate::implied(arena, &p, &self.ge, |a, p| definitions(a, p, false));
+        let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| definitions(a, p, false));
+        if !found && let Some(mut solver) = arena.solver.take() {
+            found = solver.implies(arena, self, t);
+            arena.solver = Some(solver);
+        }
         arena.hard_proofs.insert((self.scope, t), found);
         found
     }
@@ -163,8 +174,8 @@ impl Facts {
 
     /// Looks for a proof of `p >= -slack`. Scaling the goal `g >= 0` by k leaves room: `k*g >= -(k - 1)` is enough for an integer g.
     fn search(&self, arena: &mut Arena, p: Poly, slack: i128, depth: u32, steps: &mut u32) -> bool {
-        let t = arena.from_poly(p.clone());
-        if arena.range(t).lo.is_some_and(|lo| lo >= -slack) {
+        let p = arena.join_digits(p);
+        if arena.poly_range(&p).lo.is_some_and(|lo| lo >= -slack) {
             return true;
         }
         if depth == 0 || *steps == 0 {
@@ -184,7 +195,7 @@ impl Facts {
                 let Some(slack) = (slack + 1).checked_mul(k).map(|s| s - 1) else { continue };
                 let Some(q) = Poly::default().add_scaled(&p, k).and_then(|q| q.add_scaled(f, -j)) else { continue };
                 let g = q.terms.iter().fold(0i128, |g, (_, c)| gcd(g, c.abs())).max(1);
-                let q = Poly { terms: q.terms.into_iter().map(|(m, c)| (m, c / g)).collect() };
+                let q = if g == 1 { q } else { Poly { terms: q.terms.into_iter().map(|(m, c)| (m, c / g)).collect() } };
                 if self.search(arena, q, slack / g, depth - 1, steps) {
                     return true;
                 }
@@ -195,8 +206,7 @@ impl Facts {
 }
 
 fn may_be_negative(arena: &mut Arena, m: &[TermId], c: i128) -> bool {
-    let t = arena.from_poly(Poly { terms: vec![(m.to_vec(), c)] });
-    arena.range(t).lo.is_none_or(|lo| lo < 0)
+    arena.poly_range(&Poly { terms: vec![(m.to_vec(), c)] }).lo.is_none_or(|lo| lo < 0)
 }
 
 /// What the meaning of the atoms of `p` says about them.

@@ -257,32 +257,38 @@ impl Arena {
         r
     }
 
+    /// Constant bounds of a polynomial that need not be a term.
+    pub fn poly_range(&mut self, p: &Poly) -> Range {
+        let mut sum = Range { lo: Some(0), hi: Some(0) };
+        for (m, c) in &p.terms {
+            let mut part = Range { lo: Some(1), hi: Some(1) };
+            let mut i = 0;
+            while i < m.len() {
+                let same = m[i..].iter().take_while(|x| **x == m[i]).count();
+                let mut r = self.range(m[i]);
+                if same % 2 == 0 && r.lo.is_none() && r.hi.is_none() {
+                    r = Range { lo: Some(0), hi: None };
+                    part = mul_range(part, r);
+                } else {
+                    (0..same).for_each(|_| part = mul_range(part, r));
+                }
+                i += same;
+            }
+            let part = mul_range(part, Range { lo: Some(*c), hi: Some(*c) });
+            sum = Range {
+                lo: sum.lo.zip(part.lo).and_then(|(a, b)| a.checked_add(b)),
+                hi: sum.hi.zip(part.hi).and_then(|(a, b)| a.checked_add(b)),
+            };
+            if sum.lo.is_none() && sum.hi.is_none() {
+                return sum;
+            }
+        }
+        sum
+    }
+
     fn compute_range(&mut self, t: TermId) -> Range {
         match self.node(t).clone() {
-            Node::Poly(p) => {
-                let mut sum = Range { lo: Some(0), hi: Some(0) };
-                for (m, c) in &p.terms {
-                    let mut part = Range { lo: Some(1), hi: Some(1) };
-                    let mut i = 0;
-                    while i < m.len() {
-                        let same = m[i..].iter().take_while(|x| **x == m[i]).count();
-                        let mut r = self.range(m[i]);
-                        if same % 2 == 0 && r.lo.is_none() && r.hi.is_none() {
-                            r = Range { lo: Some(0), hi: None };
-                            part = mul_range(part, r);
-                        } else {
-                            (0..same).for_each(|_| part = mul_range(part, r));
-                        }
-                        i += same;
-                    }
-                    let part = mul_range(part, Range { lo: Some(*c), hi: Some(*c) });
-                    sum = Range {
-                        lo: sum.lo.zip(part.lo).and_then(|(a, b)| a.checked_add(b)),
-                        hi: sum.hi.zip(part.hi).and_then(|(a, b)| a.checked_add(b)),
-                    };
-                }
-                sum
-            }
+            Node::Poly(p) => self.poly_range(&p),
             Node::Var(v) => self.vars[v.0 as usize].range,
             Node::NumPrograms(_) => Range { lo: Some(1), hi: None },
             Node::Div(a, b) => {

@@ -13,13 +13,20 @@ mod int;
 mod poly;
 mod print;
 mod simplify;
+pub mod smt;
 mod subst;
 
 pub use facts::Facts;
 pub use poly::{Mono, Poly};
 
-use std::collections::HashMap;
+use Map as HashMap;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// A table whose order is the same in every run: the numbers of terms must not hang on chance.
+pub type Map<K, V> = std::collections::HashMap<K, V, std::hash::BuildHasherDefault<ahash::AHasher>>;
+/// A set, likewise.
+pub type Set<K> = std::collections::HashSet<K, std::hash::BuildHasherDefault<ahash::AHasher>>;
 
 /// A term: an index into its [`Arena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -244,7 +251,11 @@ pub struct Arena {
     sym_index: HashMap<String, Sym>,
     /// Set when a limit was hit; the verdict is then UNKNOWN.
     pub exhausted: Option<String>,
-    deadline: std::time::Instant,
+    budget: Duration,
+    started: cpu_time::ThreadTime,
+    asked: u32,
+    /// Asked where the other provers fail.
+    pub solver: Option<smt::Solver>,
     /// Names of the rewrite rules that were used.
     pub rules: std::collections::BTreeSet<&'static str>,
     scopes: HashMap<(u64, TermId), u64>,
@@ -257,24 +268,27 @@ pub struct Arena {
 const NODES_MAX: usize = 400_000;
 
 impl Arena {
-    /// An empty arena that gives up at `deadline`.
-    pub fn new(deadline: std::time::Instant) -> Arena {
+    /// An empty arena that gives up once its thread has computed for `budget`: other load on the machine must not change a verdict.
+    pub fn new(budget: Duration) -> Arena {
         Arena {
             nodes: Vec::new(),
             sorts: Vec::new(),
             free: Vec::new(),
-            index: HashMap::new(),
-            ranges: HashMap::new(),
+            index: HashMap::default(),
+            ranges: HashMap::default(),
             vars: Vec::new(),
             syms: Vec::new(),
-            sym_index: HashMap::new(),
+            sym_index: HashMap::default(),
             exhausted: None,
-            deadline,
+            budget,
+            started: cpu_time::ThreadTime::now(),
+            asked: 0,
+            solver: None,
             rules: Default::default(),
-            scopes: HashMap::new(),
-            proofs: HashMap::new(),
-            hard_proofs: HashMap::new(),
-            scope_memo: HashMap::new(),
+            scopes: HashMap::default(),
+            proofs: HashMap::default(),
+            hard_proofs: HashMap::default(),
+            scope_memo: HashMap::default(),
         }
     }
 
@@ -305,15 +319,17 @@ impl Arena {
 
     /// True once a limit was hit; every answer from then on is worthless.
     pub fn stopped(&mut self) -> bool {
-        if self.exhausted.is_none() && std::time::Instant::now() > self.deadline {
+        // Asking for the time is a system call.
+        self.asked = self.asked.wrapping_add(1);
+        if self.exhausted.is_none() && self.asked.is_multiple_of(64) && self.started.elapsed() > self.budget {
             self.exhausted = Some("timeout".into());
         }
         self.exhausted.is_some()
     }
 
     /// Time for making terms to show, after the last answer was given.
-    pub fn more_time(&mut self, time: std::time::Duration) {
-        self.deadline = std::time::Instant::now() + time;
+    pub fn more_time(&mut self, time: Duration) {
+        self.budget = self.started.elapsed() + time;
         self.exhausted = None;
     }
 
@@ -392,7 +408,7 @@ impl Arena {
 
     /// Calls `f` on every subterm once, parents first.
     pub fn walk(&self, root: TermId, mut f: impl FnMut(TermId, &Node)) {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = Set::default();
         let mut stack = vec![root];
         while let Some(t) = stack.pop() {
             if seen.insert(t) {
@@ -442,7 +458,7 @@ mod tests {
 
     /// An arena with a minute to go.
     pub fn arena() -> Arena {
-        Arena::new(std::time::Instant::now() + std::time::Duration::from_secs(60))
+        Arena::new(Duration::from_secs(60))
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Arena {
     }
 
     /// `k*b*X*Div(a,b) + k*X*Mod(a,b) = k*X*a`, the definition of floor division.
-    fn join_digits(&mut self, mut p: Poly) -> Poly {
+    pub fn join_digits(&self, mut p: Poly) -> Poly {
         'again: loop {
             for (m, c) in &p.terms {
                 for (i, &atom) in m.iter().enumerate() {

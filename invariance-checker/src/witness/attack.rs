@@ -2,7 +2,6 @@
 
 use super::fill::{Fill, Kind, Plan, Trial, mix};
 use super::{Env, number};
-use crate::analysis::usage::Role;
 use crate::analysis::{Analysis, Judged, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Options, ProgramOrder};
@@ -50,7 +49,8 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
             Problem::Batch { param, .. } => match *e.arena.node(*param) {
                 Node::Arg(i) => add(Attack::Param(i), p),
                 Node::NumPrograms(axis) => add(Attack::Grid(axis as usize), p),
-                Node::ArgPtr(i) => add(Attack::Content(i), p),
+                // What programs read at different places may belong to the rows that they make: only the user can say that it does not.
+                Node::ArgPtr(i) if batch_pointers.contains(&i) || read_alike(e, a, i) => add(Attack::Content(i), p),
                 _ => {}
             },
             Problem::Mixed { base, .. } => {
@@ -77,7 +77,9 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
                 (0..3).for_each(|axis| add(Attack::Grid(axis), p));
             }
             Problem::Undefined { .. } => add(Attack::Undefined, p),
-            Problem::Opaque { .. } => add(Attack::Order, p),
+            // Without an atomic the order matters only to programs that write one element, and such a launch shows nothing.
+            Problem::Opaque { .. } if ordered(a) => add(Attack::Order, p),
+            Problem::Opaque { .. } => {}
         }
     }
     let declared = Problem::Schedule { why: "an argument that may differ between batches".into() };
@@ -90,6 +92,18 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
         add(Attack::Content(i), &declared);
     }
     out
+}
+
+/// Every program reads the pointer at the same places.
+fn read_alike(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> bool {
+    let mut reads =
+        a.sites.iter().flat_map(|j| &j.usage.loads).filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer));
+    reads.all(|u| !e.arena.has_instance(u.load.offset))
+}
+
+/// The kernel's programs may see each other: through atomics or effects that are not followed.
+pub fn ordered(a: &Analysis<'_>) -> bool {
+    !a.effects.unknown.is_empty() || a.effects.sites.iter().any(|s| s.kind != crate::eval::SiteKind::Store)
 }
 
 /// Strides with which a row coordinate enters the addresses of a pointer.
@@ -173,6 +187,10 @@ impl Attack {
                 else {
                     return false;
                 };
+                // The row is a contiguous piece only if no other stride of the pointer is larger.
+                if strides_of(e, a, *i).iter().any(|t| number(&e.arena, *t, &env).is_none_or(|n| n > i128::from(s))) {
+                    return false;
+                }
                 let r = self.row().unwrap_or(0) as u64;
                 if plan.outputs.contains(i) {
                     first.fill.insert(*i, Fill::Random);
@@ -183,7 +201,11 @@ impl Attack {
             }
             Attack::Move { coordinate } => {
                 for j in &a.sites {
-                    if j.solved.owner.is_some() || !j.rows.contains(coordinate) {
+                    if j.solved.owner.is_some() {
+                        // A row of a packed batch cannot be moved without its sequence.
+                        return false;
+                    }
+                    if !j.rows.contains(coordinate) {
                         continue;
                     }
                     for u in &j.usage.loads {
@@ -277,18 +299,54 @@ impl Attack {
     }
 }
 
-/// True if the argument is a stride or a shift of what is read, so that it moves the data itself.
-fn strides_depend(e: &mut Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
-    let Some(t) = arg_term(e, i) else { return true };
-    a.sites
-        .iter()
-        .any(|j| j.usage.params.get(&t).is_some_and(|r| r.contains(&Role::Address) || r.contains(&Role::Shift)))
+/// True if the argument is a stride or a shift of what is read, so that it moves the data itself. How far a loop goes in one step, or
+/// where a part of the row begins, only says what is read when.
+fn strides_depend(e: &Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
+    a.sites.iter().any(|j| j.usage.loads.iter().any(|u| lays_out(e, j, u.load.offset, i, true)))
 }
 
-fn arg_term(e: &mut Evaluator<'_>, i: u32) -> Option<TermId> {
-    let f = e.module.kernel()?;
-    let sort = crate::eval::sort_of(f.ty(f.params.get(i as usize)?.value));
-    Some(e.arena.intern(Node::Arg(i), sort))
+fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, i: u32, outer: bool) -> bool {
+    let mentions = |t: TermId| e.arena.any(t, |n| *n == Node::Arg(i));
+    let step = |v: &VarId| {
+        let var = &e.arena.vars[v.0 as usize];
+        var.name.starts_with('n') || matches!(var.kind, crate::term::VarKind::Coord(_)) && !j.rows.contains(v)
+    };
+    e.arena.poly(offset).terms.iter().any(|(m, _)| {
+        m.iter().enumerate().any(|(at, &t)| match e.arena.node(t) {
+            _ if !mentions(t) => false,
+            Node::Arg(_) => outer || m.len() > 1,
+            _ if crate::analysis::usage::is_param(&e.arena, t) => {
+                let others = m.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, x)| *x);
+                let vars: Vec<VarId> = others.flat_map(|x| e.arena.free_vars(x).to_vec()).collect();
+                if vars.is_empty() { outer } else { !vars.iter().all(step) }
+            }
+            Node::Div(x, y) | Node::Mod(x, y) | Node::TDiv(x, y) | Node::TRem(x, y) => {
+                *e.arena.node(*y) == Node::Arg(i) || lays_out(e, j, *x, i, false)
+            }
+            Node::Min(x, y) | Node::Max(x, y) => lays_out(e, j, *x, i, false) || lays_out(e, j, *y, i, false),
+            // A number that was computed from data or chosen by a condition: what it points to is the kernel's doing.
+            _ => false,
+        })
+    })
+}
+
+/// Every product of arguments by which an index into a pointer is multiplied.
+fn strides_of(e: &mut Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> Vec<TermId> {
+    let mut out = Vec::new();
+    for u in a.sites.iter().flat_map(|j| &j.usage.loads) {
+        if *e.arena.node(u.load.base) != Node::ArgPtr(pointer) {
+            continue;
+        }
+        for (m, _) in &e.arena.poly(u.load.offset).terms {
+            let (params, index): (Vec<TermId>, Vec<TermId>) =
+                m.iter().partition(|&&t| crate::analysis::usage::is_param(&e.arena, t));
+            let s = e.arena.from_poly(Poly { terms: vec![(params, 1)] });
+            if !index.is_empty() && !out.contains(&s) {
+                out.push(s);
+            }
+        }
+    }
+    out
 }
 
 fn int_reads_depend(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32, i: u32) -> bool {

@@ -1,11 +1,11 @@
 //! Arguments and memory of a trial launch, guessed from the roles that the analysis found.
 
-use crate::analysis::{Analysis, Condition};
+use crate::analysis::{Analysis, Condition, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Arg, Buffer, Launch, Memory, Options};
-use crate::ir::{Elem, Scalar, Type};
-use crate::term::{Node, Sort};
-use std::collections::HashMap;
+use crate::ir::{Elem, Float, Scalar, Type};
+use crate::term::{Node, Sort, TermId};
+use std::collections::{BTreeSet, HashMap};
 
 /// Elements of every buffer.
 pub const LEN: usize = 1 << 17;
@@ -48,8 +48,10 @@ pub struct Plan {
     pub grid_max: [u32; 3],
     /// A row's length is limited by an argument, so rows may lie as close as that.
     pub tight: bool,
-    /// Integer arguments that are 64 bits wide or narrower.
+    /// Pointers to floats.
     pub floats: HashMap<u32, Scalar>,
+    /// How far out a stride lies among the strides of its pointers: 0 is the innermost of a pointer all of whose indices have one.
+    pub tiers: HashMap<u32, u32>,
 }
 
 /// How data pointers are filled.
@@ -109,7 +111,8 @@ impl Plan {
                 Type::Elem(Elem::Scalar(s)) if s.is_float() => Kind::Float,
                 Type::Elem(Elem::Scalar(_)) => {
                     let in_guard = a.effects.sites.iter().any(|s| e.arena.any(s.guard, |n| *n == Node::Arg(i)));
-                    let stride = role == "masks or addresses only" && !in_guard;
+                    let moves = role == "moves what is read" && multiplies(e, a, i);
+                    let stride = (role == "masks or addresses only" || moves) && !in_guard;
                     if stride { Kind::Stride } else { Kind::Size }
                 }
                 Type::Desc { block, elem } => Kind::Desc(*elem, block.len()),
@@ -132,7 +135,8 @@ impl Plan {
         }
         let tight =
             !a.sites.is_empty() && a.sites.iter().all(|j| crate::analysis::judge::inner_guarded(&e.arena, &j.solved));
-        Some(Plan { kinds, names, outputs, axes, grid_max, tight, floats })
+        let tiers = tiers(e, a, &kinds);
+        Some(Plan { kinds, names, outputs, axes, grid_max, tight, floats, tiers })
     }
 
     /// A launch to start from.
@@ -140,7 +144,13 @@ impl Plan {
         let all = [3i64, 5, 6, 8, 33, 40, 64, 70, 100, 130, 200, 300, 600, 1100];
         // Lengths of sequences are below 64: an extent of the batch is not less than any of them.
         let lengths = self.kinds.iter().any(|k| matches!(k, Kind::Ints(_, 1, 60)));
-        let sizes = if lengths { &all[6..] } else { &all[..] };
+        // Nested strides leave room for small extents only.
+        let nested = self.tiers.values().any(|t| *t > 1);
+        let sizes = match (lengths, nested) {
+            (true, _) => &all[6..],
+            (_, true) => &all[..10],
+            _ => &all[..],
+        };
         let mut state = mix(seed);
         let mut next = move |n: usize| {
             state = mix(state);
@@ -159,7 +169,14 @@ impl Plan {
         let stride = if self.tight && next(2) == 0 { largest } else { wide.max(largest) };
         for (i, k) in self.kinds.iter().enumerate() {
             if *k == Kind::Stride {
-                ints.insert(i as u32, stride);
+                let outer = if nested { 256 } else { stride };
+                let value = match self.tiers.get(&(i as u32)).copied().unwrap_or(1) {
+                    0 => 1,
+                    1 => outer,
+                    2 => outer * 16,
+                    _ => outer * 128,
+                };
+                ints.insert(i as u32, value);
             }
         }
         let mut grid = [1u32; 3];
@@ -198,12 +215,59 @@ impl Plan {
     }
 }
 
+/// Offsets into a pointer, of loads and stores.
+fn offsets(e: &Evaluator<'_>, a: &Analysis<'_>) -> Vec<(TermId, TermId)> {
+    let mut out: Vec<(TermId, TermId)> = a.effects.sites.iter().map(|s| (s.base, s.offset)).collect();
+    out.extend(a.sites.iter().flat_map(|j| &j.usage.loads).map(|u| (u.load.base, u.load.offset)));
+    out.retain(|(b, _)| matches!(e.arena.node(*b), Node::ArgPtr(_)));
+    out
+}
+
+/// The argument multiplies an index somewhere.
+fn multiplies(e: &Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
+    let is = |t: &TermId| *e.arena.node(*t) == Node::Arg(i);
+    offsets(e, a)
+        .iter()
+        .any(|(_, o)| e.arena.poly(*o).terms.iter().any(|(m, c)| m.iter().any(is) && (m.len() > 1 || *c > 1)))
+}
+
+/// Strides of one pointer are nested, the last argument innermost; below the innermost lie the indices without a stride, if there are any.
+fn tiers(e: &Evaluator<'_>, a: &Analysis<'_>, kinds: &[Kind]) -> HashMap<u32, u32> {
+    let mut by_pointer: HashMap<TermId, (BTreeSet<u32>, bool)> = HashMap::new();
+    for (base, offset) in offsets(e, a) {
+        let (strides, near) = by_pointer.entry(base).or_default();
+        for (m, _) in &e.arena.poly(offset).terms {
+            let mut plain = !m.is_empty();
+            for t in m {
+                if let Node::Arg(i) = *e.arena.node(*t) {
+                    plain = false;
+                    if kinds[i as usize] == Kind::Stride {
+                        strides.insert(i);
+                    }
+                }
+            }
+            *near |= plain;
+        }
+    }
+    let mut out: HashMap<u32, u32> = HashMap::new();
+    for (strides, near) in by_pointer.into_values() {
+        for (rank, i) in strides.into_iter().rev().enumerate() {
+            let tier = rank as u32 + u32::from(near);
+            let known = out.entry(i).or_insert(tier);
+            *known = tier.max(*known);
+        }
+    }
+    out
+}
+
 fn int_content(e: &Evaluator<'_>, a: &Analysis<'_>, i: u32, s: Scalar) -> Kind {
     let base = |t| *e.arena.node(t) == Node::ArgPtr(i);
+    // Where atomics are suspected, rows that meet are the point.
+    let meets = a.sites.iter().flat_map(|j| &j.problems).any(|p| matches!(p, Problem::Schedule { .. }));
     for c in &a.conditions {
         match c {
             Condition::PrefixSum { base: b } if base(*b) => return Kind::Prefix(s),
-            Condition::Distinct { base: b } if base(*b) => return Kind::Perm(s),
+            Condition::Distinct { base: b } if base(*b) && !meets => return Kind::Perm(s),
             _ => {}
         }
     }
@@ -226,6 +290,19 @@ fn float_value(h: u64) -> f64 {
     let e = ((h & 0xfff) % 7) as i32 - 3;
     let sign = if h & 0x800 == 0 { 1.0 } else { -1.0 };
     sign * m * f64::from(e).exp2()
+}
+
+/// The same in the bits of a type; the common ones without a conversion, since most of a search is filling memory.
+fn float_bits(h: u64, s: Scalar) -> u64 {
+    let exponent = (h & 0xfff) % 7;
+    let negative = u64::from(h & 0x800 != 0);
+    match s {
+        Scalar::Float(Float::F32) => negative << 31 | (124 + exponent) << 23 | h >> 41,
+        Scalar::Float(Float::Bf16) => negative << 15 | (124 + exponent) << 7 | h >> 57,
+        Scalar::Float(Float::F16) => negative << 15 | (12 + exponent) << 10 | h >> 54,
+        Scalar::Float(f) => crate::float::encode(float_value(h), f, crate::float::Round::Nearest, true),
+        _ => h % 120,
+    }
 }
 
 /// Builds memory and launch.
@@ -276,13 +353,13 @@ fn buffer(plan: &Plan, t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> B
         Kind::Data(s) | Kind::Desc(s, _) => {
             if plan.outputs.contains(&i) && !t.fill.contains_key(&i) && !t.disturb.contains_key(&i) {
                 // Something that no kernel computes by chance, so that an untouched cell is told apart.
-                let values: Vec<f64> = (0..len).map(|at| float_value(mix(seed(false) ^ at))).collect();
-                return memory.add_floats(*s, &values);
+                let bits: Vec<u64> = (0..len).map(|at| float_bits(mix(seed(false) ^ at), *s)).collect();
+                return memory.add_bits(*s, &bits);
             }
             match s {
                 Scalar::Float(_) => {
-                    let values: Vec<f64> = (0..len).map(|at| float_value(hash(at))).collect();
-                    memory.add_floats(*s, &values)
+                    let bits: Vec<u64> = (0..len).map(|at| float_bits(hash(at), *s)).collect();
+                    memory.add_bits(*s, &bits)
                 }
                 _ => {
                     let values: Vec<i64> = (0..len).map(|at| (hash(at) % 120) as i64).collect();
@@ -291,6 +368,8 @@ fn buffer(plan: &Plan, t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> B
             }
         }
         Kind::Ints(s, lo, hi) => {
+            // Lengths that are also addresses: small ones stay in bounds, large ones make several tiles.
+            let hi = if (*lo, *hi) == (1, 6) && mix(t.seed) % 2 == 1 { &60 } else { hi };
             let values: Vec<i64> = (0..len).map(|at| lo + (hash(at) % (hi - lo + 1) as u64) as i64).collect();
             memory.add_ints(*s, &values)
         }

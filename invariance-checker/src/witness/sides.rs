@@ -229,12 +229,12 @@ impl Put<'_> {
             _ => self.put(arena, l.base),
         };
         // A row selects data that is the same in every row, so its number says nothing here.
-        let rows: HashMap<TermId, TermId> = match self.attack {
+        let rows: crate::term::Map<TermId, TermId> = match self.attack {
             Attack::Move { coordinate } => {
                 let c = arena.var_term(*coordinate);
-                HashMap::from([(c, arena.intern(Node::Arg(NAMED + coordinate.0), Sort::Int))])
+                std::iter::once((c, arena.intern(Node::Arg(NAMED + coordinate.0), Sort::Int))).collect()
             }
-            _ => HashMap::new(),
+            _ => crate::term::Map::default(),
         };
         let offset = arena.subst(l.offset, &rows);
         let offset = self.put(arena, offset);

@@ -6,6 +6,7 @@
 
 pub mod mutate;
 
+use invariance_checker::analysis::measure::Numbers;
 use invariance_checker::float::{Round, encode};
 use invariance_checker::interp::{Arg, Buffer, Launch, Memory, Options, ProgramOrder, TrapKind, run};
 use invariance_checker::ir::{Float, Function, Module, Scalar};
@@ -85,6 +86,40 @@ impl Spec {
         self.args.iter().filter(|(_, w)| differs(w)).map(|(n, _)| n.as_str()).collect()
     }
 
+    /// Integer arguments by position, and the grid, of one launch of a pair.
+    pub fn numbers(&self, batch: usize, side: usize) -> Numbers {
+        let number = |word: &Word| match word {
+            Word::Batch => Some(batch as i64),
+            Word::Flat(times) => Some(batch as i64 * times),
+            Word::Vary(a, b) => Some([*a, *b][side]),
+            Word::Number(n) if n.fract() == 0.0 => Some(*n as i64),
+            _ => None,
+        };
+        let ints = self.args.iter().enumerate().filter_map(|(i, (_, w))| Some((i as u32, number(w)?))).collect();
+        Numbers { ints, grid: grid_of(&self.grid, batch, side) }
+    }
+
+    /// Elements between two rows of a pointer, and in one row; `None` for what has no rows.
+    pub fn row_of(&self, position: usize) -> Option<(i64, i64)> {
+        match self.args.get(position)?.1 {
+            Word::Rows(len) | Word::InOut(len) | Word::Out(len) => Some((len as i64, len as i64)),
+            Word::Cols(len) | Word::OutTransposed(len) => Some((1, len as i64)),
+            Word::RowInt(..) => Some((1, 1)),
+            Word::Table(n) => Some((n as i64, n as i64)),
+            _ => None,
+        }
+    }
+
+    /// The rows of a pointer have different numbers in it.
+    pub fn is_permutation(&self, position: usize) -> bool {
+        matches!(self.args.get(position), Some((_, Word::Perm)))
+    }
+
+    /// Largest integer that a row brings along.
+    pub fn loaded_max(&self) -> i64 {
+        self.args.iter().map(|(_, w)| if let Word::RowInt(_, b) = w { *b } else { 0 }).max().unwrap_or(0)
+    }
+
     /// Axes with more than one program.
     pub fn wide_axes(&self) -> Vec<usize> {
         (0..self.grid.len()).filter(|i| !matches!(self.grid[*i], Axis::Fixed(1))).collect()
@@ -120,6 +155,18 @@ impl Spec {
         };
         Spec { args: args.split_whitespace().map(pair).collect(), grid: grid.split_whitespace().map(axis).collect() }
     }
+}
+
+fn grid_of(axes: &[Axis], batch: usize, side: usize) -> [u32; 3] {
+    let mut grid = [1; 3];
+    for (g, axis) in grid.iter_mut().zip(axes) {
+        *g = match axis {
+            Axis::Fixed(n) => *n,
+            Axis::Vary(a, b) => [*a, *b][side],
+            Axis::Scaled(times, over) => (batch as u32 * times).div_ceil(*over),
+        };
+    }
+    grid
 }
 
 fn axis(text: &str) -> Axis {
@@ -326,14 +373,7 @@ impl Setup<'_> {
             });
         }
         assert_eq!(args.len(), self.kernel.params.len(), "@{}: a word for each parameter", self.kernel.name);
-        let mut grid = [1; 3];
-        for (g, axis) in grid.iter_mut().zip(&self.spec.grid) {
-            *g = match axis {
-                Axis::Fixed(n) => *n,
-                Axis::Vary(a, b) => [*a, *b][self.side],
-                Axis::Scaled(times, over) => (self.batch as u32 * times).div_ceil(*over),
-            };
-        }
+        let grid = grid_of(&self.spec.grid, self.batch, self.side);
         let order = if self.side == 0 { ProgramOrder::Ascending } else { ProgramOrder::Shuffled(rng.next()) };
         let undefined = if self.side == 0 { 0 } else { 0x3fc0_3fc0 };
         let options = Options { order, undefined, max_steps: 20_000_000, ..Options::default() };

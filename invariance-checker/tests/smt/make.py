@@ -1,0 +1,32 @@
+"""Compiles kernels.py to TTIR without a GPU, and writes index.tsv.
+
+    python3 -m venv v && v/bin/pip install triton==3.9.0 setuptools packaging
+    cd this folder && TRITON_DEFAULT_FP_FUSION=1 path/to/v/bin/python make.py
+"""
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "corpus"))
+from ttir_dump import make_source, to_ir  # noqa: E402
+import kernels  # noqa: E402
+
+
+def portable(text):
+    """Source files by name, the library's by its package path: nothing of the machine that compiled."""
+    text = re.sub(r'"[^"]*/site-packages/', '"site-packages/', text)
+    return re.sub(r'"[^"]*/(kernels\.py)"', r'"\1"', text)
+
+
+def main():
+    rows = ["file\twithout\twithin\twhy"]
+    for case in kernels.CASES:
+        module = to_ir(make_source(case["fn"], case["sig"], case["ce"]))
+        (HERE / f"{case['name']}.ttir").write_text(portable(module.str()))
+        rows.append("\t".join([f"{case['name']}.ttir", case["without"], case["within"], case["why"]]))
+    (HERE / "index.tsv").write_text("\n".join(rows) + "\n")
+    print(len(rows) - 1, "kernels")
+
+
+main()
