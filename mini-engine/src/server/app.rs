@@ -141,7 +141,7 @@ impl App {
         }
     }
 
-    /// A place in the queue for `answers` answers, held until they are delivered.
+    /// A place in the queue for `answers` answers, held until they are complete and, where they are streamed, sent.
     pub fn enqueue(&self, answers: usize) -> Result<OwnedSemaphorePermit, ApiError> {
         if answers > self.queue_len {
             return Err(ApiError::field("n", format!("at most {} answers", self.queue_len), answers));

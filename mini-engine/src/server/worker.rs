@@ -195,6 +195,11 @@ impl<M: RowModel> Seat<M> {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
+            if self.engine.live() == 0 {
+                // Only cancellations; whether steps succeed is as unknown as before.
+                self.publish();
+                continue;
+            }
             let before = self.engine.stats().steps;
             let stepped = self.engine.step();
             // Before anybody hears of the step.
@@ -285,6 +290,7 @@ impl<M: RowModel> Seat<M> {
             let _ = flight.updates.send(Update::Abandoned(format!("the engine cannot compute a step: {trouble}")));
         }
         self.requests.clear();
+        self.publish();
     }
 }
 
@@ -296,8 +302,8 @@ mod tests {
     use crate::engine::fake::{FakeError, FakeModel};
     use crate::engine::{EngineConfig, StepOutcome, Want};
 
-    /// A model none of whose steps succeeds.
-    struct Broken(FakeModel);
+    /// A model none of whose steps succeeds; with `true` they even panic, which no model should.
+    struct Broken(FakeModel, bool);
 
     impl RowModel for Broken {
         type Error = FakeError;
@@ -315,6 +321,7 @@ mod tests {
         }
 
         fn forward(&mut self, _: &StepRows, _: &[Want]) -> Result<StepOutcome, FakeError> {
+            assert!(!self.1, "a step that panics");
             Err(FakeError)
         }
     }
@@ -355,7 +362,7 @@ mod tests {
     #[test]
     fn a_model_that_always_fails_ends_its_requests_and_not_the_worker() {
         let config = EngineConfig::default();
-        let model = Broken(FakeModel::new(config.pages, config.page_tokens, 1));
+        let model = Broken(FakeModel::new(config.pages, config.page_tokens, 1), false);
         let worker = Worker::start(Engine::new(model, config).unwrap()).unwrap();
         for _ in 0..2 {
             let (tokens, last) = run(&mut worker.submit(request(20), Watch::default()));
@@ -365,6 +372,18 @@ mod tests {
             );
             assert!(!worker.is_healthy());
         }
+    }
+
+    #[test]
+    fn an_engine_that_panics_is_reported_and_leaves_nobody_waiting() {
+        let config = EngineConfig::default();
+        let model = Broken(FakeModel::new(config.pages, config.page_tokens, 1), true);
+        let worker = Worker::start(Engine::new(model, config).unwrap()).unwrap();
+        for _ in 0..2 {
+            let (_, last) = run(&mut worker.submit(request(20), Watch::default()));
+            assert!(matches!(&last, Update::Abandoned(why) if why == "the engine has stopped"), "{last:?}");
+        }
+        assert!(!worker.is_healthy());
     }
 
     #[test]

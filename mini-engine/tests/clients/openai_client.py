@@ -17,7 +17,8 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 base_url, key = sys.argv[1:3]
 client = OpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=120)
-model = client.models.list().data[0].id
+served = client.models.list().data[0]
+model = served.id
 messages = [
     {"role": "system", "content": "Answer in one word."},
     {"role": "user", "content": [{"type": "text", "text": "What is the capital of France?"}]},
@@ -67,7 +68,7 @@ assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk
 assert chunks[-1].usage.completion_tokens == answer.usage.completion_tokens
 print(f"  {len(chunks)} chunks")
 with client.chat.completions.stream(model=model, messages=messages, max_tokens=12, seed=7) as stream:
-    assert stream.get_final_completion().choices[0].message.content == text
+    assert "".join(event.delta for event in stream if event.type == "content.delta") == text
 
 section("logprobs")
 entries = chat(logprobs=True, top_logprobs=3, temperature=0).choices[0].logprobs.content
@@ -98,7 +99,8 @@ schema = {
     "additionalProperties": False,
 }
 format = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
-choice = chat(response_format=format, max_completion_tokens=60, temperature=0).choices[0]
+room = min(60, served.max_model_len - answer.usage.prompt_tokens)
+choice = chat(response_format=format, max_completion_tokens=room, temperature=0).choices[0]
 print(f"  {choice.message.content!r}, {choice.finish_reason}")
 if choice.finish_reason == "stop":
     value = json.loads(choice.message.content)
