@@ -9,7 +9,7 @@
 
 open Spec
 
-type req = { mutable live : bool; mutable toks : int list; mutable table : int list }
+type req = { mutable live : bool; mutable sure : int; mutable toks : int list; mutable table : int list }
 
 type state = {
   psize : int;
@@ -74,7 +74,7 @@ let operate s = function
                 let w = slot s r k in
                 let row =
                   { r_req = ri; r_ctx = take k r.toks; r_tok = List.nth r.toks k;
-                    r_reads = List.init k (slot s r); r_write = w; r_samp = k + 1 = List.length r.toks } in
+                    r_reads = List.init k (slot s r); r_write = w; r_samp = k + 1 >= r.sure } in
                 s.claims.(w) <- Some (take (k + 1) r.toks);
                 if (w + 1) mod s.psize = 0 then (s.name.(w / s.psize) <- s.next; s.next <- s.next + 1);
                 go (n - 1) (row :: rows)
@@ -90,6 +90,19 @@ let operate s = function
         else (s.name.(p) <- s.name.(q); Some [])
   | other -> failwith ("operation " ^ String.concat " " other)
 
+(* Drop guesses: the slots behind position [n] are claimed no longer; nobody else may read them by position. *)
+let truncate s r n =
+  let whole = n / s.psize and rest = n mod s.psize in
+  let holders p = Array.fold_left (fun k r -> if List.mem p r.table then k + 1 else k) 0 s.reqs in
+  let cut = if rest > 0 then List.nth_opt r.table whole else None in
+  match cut with
+  | Some p when filled s p > rest && holders p > 1 -> false
+  | _ ->
+      Option.iter (fun p -> for i = rest to s.psize - 1 do s.claims.((p * s.psize) + i) <- None done) cut;
+      r.table <- take (if rest > 0 then whole + 1 else whole) r.table;
+      r.toks <- take n r.toks;
+      true
+
 let reset s =
   Array.fill s.claims 0 (Array.length s.claims) None;
   Array.fill s.parent 0 s.npages 0;
@@ -99,7 +112,7 @@ let words s = List.filter (( <> ) "") (String.split_on_char ' ' s)
 let ints l = List.map int_of_string l
 
 let () =
-  let sequences = ref 0 and steps = ref 0 and refused = ref 0 and rows_seen = ref 0 and line = ref 0 in
+  let sequences = ref 0 and steps = ref 0 and refused = ref 0 and rows_seen = ref 0 and truncated = ref 0 and line = ref 0 in
   let s = ref { psize = 1; npages = 0; claims = [||]; parent = [||]; name = [||]; next = 1; reqs = [||] } in
   let input () = incr line; input_line stdin in
   let agree what expected got = if expected <> got then fail !line "%s: the ledger says %b, the specification %b" what got expected in
@@ -114,17 +127,31 @@ let () =
                   next = 1; reqs = [||] }
        | "admit" :: r :: toks ->
            if int_of_string r <> Array.length !s.reqs then fail !line "admit gave entry %s" r;
-           !s.reqs <- Array.append !s.reqs [| { live = true; toks = ints toks; table = [] } |]
+           !s.reqs <- Array.append !s.reqs [| { live = true; sure = List.length toks; toks = ints toks; table = [] } |]
        | "readmit" :: ok :: r :: toks ->
            let r = int_of_string r in
            let expected = match req !s r with Some q -> not q.live | None -> false in
            agree "readmit" expected (said ok);
-           if expected then !s.reqs.(r) <- { live = true; toks = ints toks; table = [] }
-       | [ "commit"; ok; r; t ] ->
-           let q = req !s (int_of_string r) in
-           let expected = match q with Some q -> q.live && kv !s q = List.length q.toks | None -> false in
+           if expected then !s.reqs.(r) <- { live = true; sure = List.length toks; toks = ints toks; table = [] }
+       | [ "commit"; ok; r; n; t ] ->
+           let q = req !s (int_of_string r) and n = int_of_string n and t = int_of_string t in
+           let expected = match q with
+             | Some q -> q.live && n = q.sure && kv !s q >= n && (match List.nth_opt q.toks n with Some g -> g = t | None -> true)
+             | None -> false in
            agree "commit" expected (said ok);
+           if expected then Option.iter (fun q -> q.toks <- (if List.length q.toks = n then q.toks @ [ t ] else q.toks); q.sure <- n + 1) q
+       | [ "draft"; ok; r; t ] ->
+           let q = req !s (int_of_string r) in
+           let expected = match q with Some q -> q.live | None -> false in
+           agree "draft" expected (said ok);
            if expected then Option.iter (fun q -> q.toks <- q.toks @ [ int_of_string t ]) q
+       | [ "truncate"; ok; r; n ] ->
+           let n = int_of_string n in
+           let expected = match req !s (int_of_string r) with
+             | Some q when q.live && n >= q.sure && n <= List.length q.toks -> truncate !s q n
+             | _ -> false in
+           agree "truncate" expected (said ok);
+           if expected then incr truncated
        | [ "unpin"; ok; r ] ->
            let q = req !s (int_of_string r) in
            agree "unpin" (q <> None) (said ok);
@@ -132,7 +159,7 @@ let () =
        | [ "finish"; ok; r ] ->
            let q = req !s (int_of_string r) in
            agree "finish" (q <> None) (said ok);
-           Option.iter (fun q -> q.table <- []; q.toks <- []; q.live <- false) q
+           Option.iter (fun q -> q.table <- []; q.toks <- []; q.sure <- 0; q.live <- false) q
        | [ "reset"; next ] ->
            if int_of_string next < !s.next then fail !line "a chain id will be given twice";
            reset !s;
@@ -163,5 +190,5 @@ let () =
        | l -> fail !line "not understood: %s" (String.concat " " l)
      done
    with End_of_file -> ());
-  Printf.printf "%d sequences, %d accepted steps with %d rows, %d refused steps (%d operations for their chain id alone)\n"
-    !sequences !steps !rows_seen !refused !other_chain
+  Printf.printf "%d sequences, %d accepted steps with %d rows, %d refused steps (%d operations for their chain id alone), %d truncations\n"
+    !sequences !steps !rows_seen !refused !other_chain !truncated

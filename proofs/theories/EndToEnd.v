@@ -5,7 +5,7 @@ From Sametree Require Import Reference Core Prims LedgerTypes LedgerFns Pages Fn
 
 Lemma list_ext {A} : forall l1 l2 : list A, (forall i, nth_error l1 i = nth_error l2 i) -> l1 = l2.
 Proof.
-  induction l1 as [|a l1 IH]; intros [|b l2] H; try reflexivity; try (specialize (H 0); discriminate).
+  intros l1. induction l1 as [|a l1 IH]; intros [|b l2] H; try reflexivity; try (specialize (H 0); discriminate).
   pose proof (H 0) as E. injection E as ->. f_equal. apply IH. intros i. exact (H (S i)).
 Qed.
 
@@ -52,20 +52,20 @@ Proof.
 Qed.
 
 Lemma admit_ok l p l' r : admit l p = Some (l', r) ->
-  r = length (Ledger_reqs l) /\ l' = set_Ledger_reqs l (Ledger_reqs l ++ [mkReq true p []]).
+  r = length (Ledger_reqs l) /\ l' = set_Ledger_reqs l (Ledger_reqs l ++ [mkReq true (length p) p []]).
 Proof. unfold admit. intros [= <- <-]. auto. Qed.
 
 Lemma finish_ok l r l' : finish l r = Some (l', true) -> exists l1 q,
-  unpin l r = Some (l1, true) /\ nth_error (Ledger_reqs l1) r = Some q /\ l' = upd_req l1 r (mkReq false [] (Req_table q)).
+  unpin l r = Some (l1, true) /\ nth_error (Ledger_reqs l1) r = Some q /\ l' = upd_req l1 r (mkReq false 0 [] (Req_table q)).
 Proof.
   intros H. unfold finish in H. run H. simpl in *. eexists _, _. split; [reflexivity|]. unfold get in *. split; [eassumption|].
-  match goal with Hn : nth_error (set_nth _ _ _) _ = Some _, Ho : nth_error (Ledger_reqs _) _ = Some _ |- _ =>
-    rewrite (nth_set_nth _ _ _ _ _ Ho), Nat.eqb_refl in Hn; injection Hn as <- end.
-  unfold upd_req, set_Ledger_reqs. simpl. rewrite set_nth_twice. reflexivity.
+  repeat match goal with Hn : nth_error (set_nth _ _ _) _ = Some _, Ho : nth_error (Ledger_reqs _) _ = Some _ |- _ =>
+    rewrite ?set_nth_twice, (nth_set_nth _ _ _ _ _ Ho), Nat.eqb_refl in Hn; injection Hn as <- end.
+  unfold upd_req, set_Ledger_reqs. simpl. rewrite !set_nth_twice. reflexivity.
 Qed.
 
 Lemma readmit_ok l r p l' : readmit l r p = Some (l', true) -> exists q,
-  nth_error (Ledger_reqs l) r = Some q /\ Req_live q = false /\ Req_table q = [] /\ l' = upd_req l r (mkReq true p []).
+  nth_error (Ledger_reqs l) r = Some q /\ Req_live q = false /\ Req_table q = [] /\ l' = upd_req l r (mkReq true (length p) p []).
 Proof.
   intros H. unfold readmit in H. run H. unfold get in *. eexists. split; [eassumption|]. split; [assumption|]. split; [|reflexivity].
   destruct (Req_table _); [reflexivity|discriminate].
@@ -133,65 +133,152 @@ Qed.
 
 Definition Sync (l : Ledger) (Q : nat -> option rq) : Prop := forall r,
   match req_at l r with
-  | Some q => exists q0, Q r = Some q0 /\ Req_live q = live _ _ _ q0 /\ (Req_live q = true -> Req_toks q = hist q0)
+  | Some q => exists q0, Q r = Some q0 /\ Req_live q = live _ _ _ q0 /\
+      (Req_live q = true -> Req_sure q <= length (Req_toks q) /\ firstn (Req_sure q) (Req_toks q) = hist q0)
   | None => Q r = None
   end.
 
-Lemma kv_bound D l r q kv : PInv P D l -> req_at l r = Some q -> kv_len l r = Some kv -> kv <= length (Req_toks q).
+(** how many positions of a request are computed *)
+Definition kvn (l : Ledger) (q : Req) : nat :=
+  match rev (Req_table q) with
+  | [] => 0
+  | p :: t => length t * Ledger_psize l + match nth_error (Ledger_pages l) p with Some pg => length (Page_toks pg) | None => 0 end
+  end.
+Lemma kvn_snoc l q t0 p pg : Req_table q = t0 ++ [p] -> nth_error (Ledger_pages l) p = Some pg ->
+  kvn l q = length t0 * Ledger_psize l + length (Page_toks pg).
+Proof. intros T Hp. unfold kvn. rewrite T, rev_app_distr. simpl. rewrite rev_length, Hp. reflexivity. Qed.
+Lemma kv_kvn l r q kv : req_at l r = Some q -> kv_len l r = Some kv -> kvn l q = kv.
 Proof.
-  intros I H K. destruct (kv_len_ok _ _ _ _ K H) as [[_ ->]|(t0 & p & pg & T & Hp & ->)]; [lia|].
-  destruct (I_req _ _ _ I r q (length t0) p H) as (pg' & suf & Hp' & Ln & E & _).
+  intros Hq K. destruct (kv_len_ok _ _ _ _ K Hq) as [[T ->]|(t0 & p & pg & T & Hp & ->)].
+  - unfold kvn. rewrite T. reflexivity.
+  - exact (kvn_snoc l q t0 p pg T Hp).
+Qed.
+Lemma table_cases (t : list nat) : t = [] \/ exists t0 p, t = t0 ++ [p].
+Proof. destruct t as [|x t _] using rev_ind; [auto|right; eauto]. Qed.
+Lemma kvn_last D l r q t0 p : PInv P D l -> req_at l r = Some q -> Req_table q = t0 ++ [p] -> exists pg, nth_error (Ledger_pages l) p = Some pg /\
+  kvn l q = length t0 * P + length (Page_toks pg) /\ length (Page_toks pg) <= P /\ kvn l q <= length (Req_toks q).
+Proof.
+  intros I Hq T. destruct (I_req _ _ _ I r q (length t0) p Hq) as (pg & suf & Hp & Ln & E & _).
   { rewrite T, nth_error_app2, Nat.sub_diag by lia. reflexivity. }
-  rewrite Hp in Hp'. injection Hp' as <-. rewrite E, !app_length, Ln, (I_psize _ _ _ I). lia.
+  exists pg. split; [exact Hp|]. rewrite (kvn_snoc l q t0 p pg T Hp), (I_psize _ _ _ I). split; [reflexivity|].
+  split; [exact (proj1 (proj2 (I_page _ _ _ I _ _ Hp)))|]. rewrite E, !app_length, Ln. lia.
 Qed.
-
-(** between two commits only token lists grow *)
-Definition grown (l1 l : Ledger) : Prop := Ledger_psize l = Ledger_psize l1 /\ Ledger_pages l = Ledger_pages l1 /\
-  forall r q1, req_at l1 r = Some q1 -> exists q app, req_at l r = Some q /\ Req_table q = Req_table q1 /\ Req_toks q = Req_toks q1 ++ app.
-
-Lemma kv_len_grown l1 l r q1 : grown l1 l -> req_at l1 r = Some q1 -> kv_len l r = kv_len l1 r.
+Lemma kvn_bound D l r q : PInv P D l -> req_at l r = Some q -> kvn l q <= length (Req_toks q).
 Proof.
-  intros (A & B & C) H. destruct (C r q1 H) as (q & app & Hq & T & _). unfold kv_len, get. rewrite Hq, H. cbn [bind].
-  rewrite A, B, T. reflexivity.
+  intros I Hq. destruct (table_cases (Req_table q)) as [T|(t0 & p & T)]; [unfold kvn; rewrite T; simpl; lia|].
+  destruct (kvn_last D l r q t0 p I Hq T) as (pg & _ & _ & _ & B). exact B.
 Qed.
 
-Lemma sampled_ok D l1 m' l Q gs l2 Q2 : PInv P D l1 -> sampled l1 m' l Q gs l2 Q2 ->
-  grown l1 l -> Sync l Q -> Forall (good l1) gs -> exists R',
+(** dropping guesses computes nothing, and changes no token that stays *)
+Lemma truncated_kvn D l r q whole rest l' x qx qx' : PInv P D l -> req_at l r = Some q -> truncated P l r q whole rest l' ->
+  req_at l x = Some qx -> req_at l' x = Some qx' ->
+  kvn l' qx' <= kvn l qx /\ Req_toks qx' = firstn (length (Req_toks qx')) (Req_toks qx).
+Proof.
+  intros I Hq Tr Hx Hx'. pose proof Tr as (Rl & Nl & U1 & _ & U3 & _ & U4). destruct (truncated_inv P Ppos D l r q whole rest l' I Hq Tr) as [I' _].
+  assert (Less : forall p pg pg', nth_error (Ledger_pages l) p = Some pg -> nth_error (Ledger_pages l') p = Some pg' -> length (Page_toks pg') <= length (Page_toks pg)).
+  { intros p pg pg' Hp Hp'. rewrite U4, Hp in Hp'. injection Hp' as <-. destruct (cut_toks q whole rest p pg) as [more E]. rewrite E, app_length. lia. }
+  rewrite U3, (nth_set_nth _ _ _ _ _ Hq) in Hx'. destruct (Nat.eqb_spec x r) as [->|Ne].
+  - rewrite Hq in Hx. injection Hx as <-. injection Hx' as <-. assert (Hx' : req_at l' r = Some (cut_req P q whole rest)) by (rewrite U3, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl; reflexivity).
+    split; [|cbn [cut_req Req_toks]; rewrite firstn_length, Nat.min_l by lia; reflexivity].
+    destruct (table_cases (firstn (held_on whole rest) (Req_table q))) as [T'|(t0' & p' & T')]; [unfold kvn at 1; cbn [cut_req Req_table]; rewrite T'; simpl; lia|].
+    destruct (kvn_last D l' r _ t0' p' I' Hx' T') as (pg' & Hp' & -> & Lp' & _).
+    destruct (table_cases (Req_table q)) as [T|(t0 & p & T)]; [rewrite T, firstn_nil in T'; destruct t0'; discriminate|].
+    destruct (kvn_last D l r q t0 p I Hq T) as (pg & Hp & -> & Lp & _).
+    pose proof (f_equal (@length nat) T') as L'. pose proof (f_equal (@length nat) T) as L. rewrite firstn_length in L'. rewrite !app_length in *. simpl in L, L'.
+    destruct (Nat.lt_ge_cases (held_on whole rest) (length (Req_table q))) as [Lt|Ge]; [nia|].
+    rewrite firstn_all2, T in T' by lia. apply app_inj_tail in T' as [<- <-]. pose proof (Less p pg pg' Hp Hp'). lia.
+  - rewrite Hx in Hx'. injection Hx' as <-. split; [|symmetry; apply firstn_all].
+    destruct (table_cases (Req_table qx)) as [T|(t0 & p & T)]; [unfold kvn; rewrite T; simpl; lia|].
+    destruct (kvn_last D l x qx t0 p I Hx T) as (pg & Hp & -> & _). assert (Hx' : req_at l' x = Some qx).
+    { rewrite U3, (nth_set_nth _ _ _ _ _ Hq). destruct (Nat.eqb_spec x r); [contradiction|exact Hx]. }
+    destruct (kvn_last D l' x qx t0 p I' Hx' T) as (pg' & Hp' & -> & _). pose proof (Less p pg pg' Hp Hp'). lia.
+Qed.
+
+(** from the step to its commits, nothing that is computed changes its meaning *)
+Definition kept (l1 l : Ledger) : Prop := forall r q1, req_at l1 r = Some q1 ->
+  exists q, req_at l r = Some q /\ firstn (kvn l q) (Req_toks q) = firstn (kvn l q) (Req_toks q1).
+Lemma kept_refl l : kept l l.
+Proof. intros r q H. exists q. auto. Qed.
+Lemma firstn_less {A} (a b : list A) n m : firstn n a = firstn n b -> m <= n -> firstn m a = firstn m b.
+Proof. intros E Le. rewrite <- (Nat.min_l m n Le), <- !firstn_firstn, E. reflexivity. Qed.
+
+Lemma kept_truncated D l1 l r q whole rest l' : PInv P D l -> kept l1 l -> req_at l r = Some q -> truncated P l r q whole rest l' -> kept l1 l'.
+Proof.
+  intros I K Hq Tr x q1 H1. destruct (K x q1 H1) as (qx & Hx & E).
+  assert (X : exists qx', req_at l' x = Some qx').
+  { destruct Tr as (_ & _ & _ & _ & U3 & _). rewrite U3, (nth_set_nth _ _ _ _ _ Hq). destruct (Nat.eqb x r); eauto. }
+  destruct X as [qx' Hx']. exists qx'. split; [exact Hx'|].
+  destruct (truncated_kvn D l r q whole rest l' x qx qx' I Hq Tr Hx Hx') as [Le Et].
+  destruct (truncated_inv P Ppos D l r q whole rest l' I Hq Tr) as [I' _]. pose proof (kvn_bound D l' x qx' I' Hx') as B.
+  rewrite <- (firstn_less _ _ _ _ E Le), Et, firstn_firstn, Nat.min_l by exact B. reflexivity.
+Qed.
+
+Lemma append_kvn l r q q' x qx qx' : req_at l r = Some q -> Req_table q' = Req_table q -> req_at l x = Some qx ->
+  req_at (upd_req l r q') x = Some qx' -> kvn (upd_req l r q') qx' = kvn l qx.
+Proof.
+  intros Hq Tq Hx Hx'. simpl in Hx'. rewrite (nth_set_nth _ _ _ _ _ Hq) in Hx'. unfold kvn. simpl. destruct (Nat.eqb_spec x r) as [->|Ne].
+  - injection Hx' as <-. rewrite Hq in Hx. injection Hx as <-. rewrite Tq. reflexivity.
+  - rewrite Hx in Hx'. injection Hx' as <-. reflexivity.
+Qed.
+
+Lemma sync_truncated l Q r q whole rest l' : Sync l Q -> req_at l r = Some q -> truncated P l r q whole rest l' -> Req_sure q <= whole * P + rest -> Sync l' Q.
+Proof.
+  intros Sy Hq (_ & Nl & _ & _ & U3 & _) Le x. rewrite U3, (nth_set_nth _ _ _ _ _ Hq). pose proof (Sy x) as X. destruct (Nat.eqb_spec x r) as [->|Ne]; [|exact X].
+  rewrite Hq in X. destruct X as (q0 & X1 & X2 & X3). exists q0. split; [exact X1|]. split; [exact X2|]. cbn [cut_req Req_live Req_sure Req_toks].
+  intros Lq. destruct (X3 Lq) as [X4 X5]. rewrite firstn_length, firstn_firstn, !Nat.min_l by lia. auto.
+Qed.
+
+Lemma sampled_ok D l1 m' l Q gs l2 Q2 : sampled l1 m' l Q gs l2 Q2 -> PInv P D l ->
+  kept l1 l -> Sync l Q -> Forall (good l1) gs -> exists R',
   Forall2 same_row (map (row_of l1) gs) R' /\
   Q2 = fold_left (core_commit m') R' Q /\ Sync l2 Q2 /\
   (forall QF past, preachable (Pst m' l QF past) -> preachable (Pst m' l2 QF past)).
 Proof.
-  intros I Rs. induction Rs as [l Q | l Q g gs l' Q' Rs IH | l Q g gs q0 lg t l2 l' Q' Sm Hq0 Elg Et Cm Rs IH]; intros Gr Sy Go.
+  intros Rs. induction Rs as [l Q | l Q g gs l' Q' Rs IH | l Q g gs q0 lg t l2 l' Q' Sm Hq0 Elg Et Cm Rs IH | l Q gs r n l2 l' Q' Cm Rs IH]; intros I Kp Sy Go.
   - exists []. split; [constructor|]. split; [reflexivity|]. split; [exact Sy|auto].
-  - apply Forall_cons_iff in Go as [Gg Ggs]. destruct (IH Gr Sy Ggs) as (R' & F & E & S2 & Pr).
+  - apply Forall_cons_iff in Go as [Gg Ggs]. destruct (IH I Kp Sy Ggs) as (R' & F & E & S2 & Pr).
     exists (flagged l1 g false :: R'). split; [constructor; [repeat split|exact F]|]. split; [|split; [exact S2|exact Pr]].
     simpl. rewrite E. f_equal. unfold core_commit. simpl. destruct (Q (Launch_req g)); reflexivity.
-  - apply Forall_cons_iff in Go as [Gg Ggs]. destruct Gg as (q1 & H1 & Kp & Tk & Sq). rewrite Sm in Sq. symmetry in Sq. apply Nat.eqb_eq in Sq.
-    apply commit_ok in Cm as (q & Hq & Lq & Kv & ->).
-    destruct (proj2 (proj2 Gr) _ _ H1) as (q' & app & Hq' & Tq & Ta). rewrite Hq in Hq'. injection Hq' as <-.
-    rewrite (kv_len_grown l1 l _ q1 Gr H1) in Kv. pose proof (kv_bound _ _ _ _ _ I H1 Kv) as Bd.
-    rewrite Ta, app_length in Bd. destruct app as [|? ?]; [|simpl in Bd; lia]. rewrite app_nil_r in Ta.
+  - apply Forall_cons_iff in Go as [Gg Ggs]. destruct Gg as (q1 & H1 & Kb & Tk & _).
+    apply commit_ok in Cm as (q & q' & more & kv & Hq & Lq & En & Kv & Le & -> & Lq' & Sq' & Tq' & Mq' & Nt).
+    destruct (Kp _ _ H1) as (q2 & Hq2 & Kq). rewrite Hq in Hq2. injection Hq2 as <-.
+    apply (kv_kvn l _ q kv Hq) in Kv. rewrite Kv in Kq. apply (firstn_less _ _ _ _ Kq) in Le as Pre.
+    pose proof (kvn_bound D l _ q I Hq) as Bd. rewrite Kv in Bd.
     pose proof (Sy (Launch_req g)) as X. rewrite Hq in X. destruct X as (q0' & X1 & X3 & X2). rewrite Hq0 in X1. injection X1 as <-.
-    specialize (X2 Lq). rewrite (launch_out_row l1 m' g true) in Elg.
+    destruct (X2 Lq) as [X4 X5]. rewrite (launch_out_row l1 m' g true) in Elg. rewrite <- En in X4, X5.
+    assert (Lh : length (hist q0) = Launch_pos g + 1) by (rewrite <- X5, firstn_length; lia).
     assert (Full : r_full nat (flagged l1 g true) = hist q0).
-    { change (r_full nat (row_of l1 g) = hist q0). unfold r_full, row_of, toks_of. simpl. rewrite H1. rewrite Ta in X2.
-      apply (gate logits params P Ppos (Launch_req g) q1 q0 (Launch_pos g) (Launch_tok g)); [exact X2|exact Tk|lia]. }
+    { rewrite <- X5, Pre, (firstn_S _ _ _ Tk). unfold r_full, flagged, row_of, toks_of. simpl. rewrite H1. reflexivity. }
     assert (Cc : core_commit m' Q (flagged l1 g true) = upd Q (Launch_req g) (Some (Spec.received logits params q0 t lg))).
     { unfold Core.commit. change (r_req nat (flagged l1 g true)) with (Launch_req g). rewrite Hq0.
       change (r_samp nat (flagged l1 g true)) with true. rewrite <- X3, Lq.
       destruct (list_eq_dec Nat.eq_dec (r_full nat (flagged l1 g true)) (hist q0)) as [_|Ne]; [|contradiction]. cbn [andb].
-      unfold Spec.received. rewrite <- Elg. subst t. rewrite <- X2, Ta, <- Sq, <- X3, Lq. reflexivity. }
+      unfold Spec.received. rewrite <- Elg. subst t. rewrite Lh, <- X3, Lq. reflexivity. }
     destruct IH as (R' & F & E & S2 & Pr).
-    + destruct Gr as (A & B & C). split; [exact A|]. split; [exact B|]. intros r q2 H2. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq).
-      destruct (Nat.eqb_spec r (Launch_req g)) as [->|Ne]; [|exact (C r q2 H2)].
-      rewrite H1 in H2. injection H2 as <-. eexists _, [t]. split; [reflexivity|]. simpl. rewrite Ta. auto.
-    + intros r. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). unfold upd. destruct (Nat.eqb_spec r (Launch_req g)) as [->|Ne]; [|exact (Sy r)].
-      eexists. split; [reflexivity|]. split; [exact X3|]. intros _. unfold Reference.hist. simpl. rewrite map_app. simpl. rewrite app_assoc.
-      change (prompt _ _ _ q0 ++ map fst (gen _ _ _ q0)) with (hist q0). rewrite <- X2. reflexivity.
+    + exact (append_inv P Ppos D l _ q q' more I Hq Tq' Mq').
+    + intros x qx1 Hx1. destruct (Kp x qx1 Hx1) as (qx & Hx & Ex).
+      assert (X : exists qx', req_at (upd_req l (Launch_req g) q') x = Some qx' /\ exists m, Req_toks qx' = Req_toks qx ++ m).
+      { simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). destruct (Nat.eqb_spec x (Launch_req g)) as [->|Ne].
+        - rewrite Hq in Hx. injection Hx as <-. exists q'. eauto.
+        - exists qx. split; [exact Hx|]. exists []. symmetry. apply app_nil_r. }
+      destruct X as (qx' & Hx' & m & Em). exists qx'. split; [exact Hx'|]. rewrite (append_kvn l _ q q' x qx qx' Hq Tq' Hx Hx'), Em.
+      pose proof (kvn_bound D l x qx I Hx) as Bx. rewrite firstn_app. replace (kvn l qx - length (Req_toks qx)) with 0 by lia.
+      rewrite firstn_O, app_nil_r. exact Ex.
+    + intros x. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). unfold upd. destruct (Nat.eqb_spec x (Launch_req g)) as [->|Ne]; [|exact (Sy x)].
+      eexists. split; [reflexivity|]. split; [rewrite Lq', <- Lq; exact X3|]. intros _. specialize (Nt X4). rewrite Sq'. split.
+      * enough (Launch_pos g + 1 < length (Req_toks q')) by lia. apply nth_error_Some. congruence.
+      * rewrite (firstn_S _ _ _ Nt), Mq', firstn_app. replace (Launch_pos g + 1 - length (Req_toks q)) with 0 by lia.
+        rewrite firstn_O, app_nil_r, X5. unfold Reference.hist. simpl. rewrite map_app, app_assoc. reflexivity.
     + exact Ggs.
     + exists (flagged l1 g true :: R'). split; [constructor; [repeat split|exact F]|].
       split; [simpl; rewrite Cc; exact E|]. split; [exact S2|]. intros QF past R. apply Pr.
-      eapply PR_event; [exact R|]. apply (PE_commit _ _ _ _ _ _ (Pst m' l QF past)). exact Hq.
+      eapply PR_event; [exact R|]. exact (PE_append _ _ _ _ _ _ (Pst m' l QF past) _ q q' more Hq Tq' Mq').
+  - pose proof (I_psize _ _ _ I) as Ps.
+    apply truncate_ok in Cm as (q & whole & rest & Hq & _ & En & Sq & Tr); [|lia]. rewrite Ps in En, Tr. subst n.
+    destruct (truncated_inv P Ppos D l r q whole rest l2 I Hq Tr) as [I2 _].
+    destruct (IH I2 (kept_truncated D l1 l r q whole rest l2 I Kp Hq Tr) (sync_truncated l Q r q whole rest l2 Sy Hq Tr Sq) Go) as (R' & F & E & S2 & Pr).
+    exists R'. repeat (split; [assumption|]). intros QF past R. apply Pr. eapply PR_event; [exact R|].
+    exact (PE_truncate _ _ _ _ _ _ (Pst m' l QF past) r q whole rest l2 Hq Tr).
 Qed.
 
 (** [reset] after a refused step forgets whatever the step did *)
@@ -202,9 +289,9 @@ Proof.
   intros Ps M. destruct (micros_shape _ _ _ _ M) as (_ & Lp & _). split.
   - apply list_ext. intros r. rewrite !nth_error_map. pose proof (micros_reqs _ _ _ _ M r) as X.
     destruct (req_at l r) as [q|]; [|rewrite X; reflexivity].
-    destruct X as (q' & more & A & B & C & Dd). rewrite A. simpl. unfold set_Req_table. rewrite C, Dd. reflexivity.
+    destruct X as (q' & more & A & B & C & Dd & De). rewrite A. simpl. unfold set_Req_table. rewrite C, Dd, De. reflexivity.
   - revert Lp. generalize (Ledger_pages l1), (Ledger_pages l).
-    induction l0 as [|a u IHu]; intros [|b v] Hl; simpl in *; try discriminate; [reflexivity|]. f_equal. apply IHu. congruence.
+    intros u. induction u as [|a u IHu]; intros [|b v] Hl; simpl in *; try discriminate; [reflexivity|]. f_equal. apply IHu. congruence.
 Qed.
 
 Lemma sync_reset l Q : Sync l Q -> Sync (mkLedger (Ledger_psize l) (Ledger_next l) (map (fun _ => mkPage 0 0 0 []) (Ledger_pages l))
@@ -223,13 +310,13 @@ Proof.
   - apply create_ok in Cr as [-> _]. split; [constructor|]. intros [|r]; reflexivity.
   - destruct (page_refines _ _ _ _ _ _ Ppos _ IH) as (D & L & I & Le & _). simpl in I, Le.
     pose proof (I_psize _ _ _ I) as Ps.
-    destruct E as [p prs l' r A | r p prs l' q0 A Hq0 | ops l1 gs m' l2 Q2 St So Rs | ops l1 gs l2 St Re | l' Re | m' Sc | r l' U | r l' q0 F Hq0]; simpl.
+    destruct E as [p prs l' r A | r p prs l' q0 A Hq0 | ops l1 gs m' l2 Q2 St So Rs | ops l1 gs l2 St Re | l' Re | m' Sc | r t l' Dr | r n l' Cu | r l' U | r l' q0 F Hq0]; simpl.
     + apply admit_ok in A as [-> ->]. assert (Nn : x_rq S (length (Ledger_reqs (x_led S))) = None).
       { pose proof (Sy (length (Ledger_reqs (x_led S)))) as X. rewrite (proj2 (nth_error_None _ _) (le_n _)) in X. exact X. }
       split.
       * eapply PR_event; [exact IH|]. apply (PE_admit _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S))). exact Nn.
       * intros r. simpl. unfold upd. destruct (Nat.eqb_spec r (length (Ledger_reqs (x_led S)))) as [->|Ne].
-        -- rewrite nth_error_app2, Nat.sub_diag by lia. eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r. auto.
+        -- rewrite nth_error_app2, Nat.sub_diag by lia. eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r, firstn_all. auto.
         -- pose proof (Sy r) as X. destruct (Nat.lt_ge_cases r (length (Ledger_reqs (x_led S)))).
            ++ rewrite nth_error_app1 by assumption. exact X.
            ++ rewrite (proj2 (nth_error_None _ _)) in X by assumption. rewrite (proj2 (nth_error_None _ _)); [exact X|]. rewrite app_length. simpl. lia.
@@ -237,18 +324,17 @@ Proof.
       rewrite Hq0 in X1. injection X1 as <-. split.
       * eapply PR_event; [exact IH|]. apply (PE_readmit _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S)) r q); auto. congruence.
       * intros r'. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). unfold upd. destruct (Nat.eqb_spec r' r) as [->|]; [|exact (Sy r')].
-        eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r. auto.
+        eexists. split; [reflexivity|]. unfold Reference.hist. simpl. rewrite app_nil_r, firstn_all. auto.
     + apply step_ok in St as (g2 & E & M & G); [|lia]. simpl in E. subst g2. rewrite Ps in M.
       destruct (step_refines _ Ppos D L _ _ _ I Le M) as (D' & I' & _ & _).
       assert (Sy1 : Sync l1 (x_rq S)).
       { intros r. pose proof (micros_reqs _ _ _ _ M r) as X. pose proof (Sy r) as Y. destruct (req_at (x_led S) r) as [q|].
-        - destruct X as (q' & more & A & B & C & Dd). rewrite A, C, Dd. exact Y.
+        - destruct X as (q' & more & A & B & C & Dd & De). rewrite A, C, Dd, De. exact Y.
         - rewrite X. exact Y. }
-      destruct (sampled_ok D' l1 m' l1 (x_rq S) gs l2 Q2 I' Rs) as (R' & F & E & S2 & Pr); [|exact Sy1|exact G|].
-      * split; [reflexivity|]. split; [reflexivity|]. intros r q1 H1. exists q1, []. rewrite app_nil_r. auto.
-      * split; [|exact S2]. apply Pr. rewrite E. eapply PR_event; [exact IH|].
+      destruct (sampled_ok D' l1 m' l1 (x_rq S) gs l2 Q2 Rs I' (kept_refl l1) Sy1 G) as (R' & F & E & S2 & Pr).
+      { split; [|exact S2]. apply Pr. rewrite E. eapply PR_event; [exact IH|].
         apply (PE_step _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S)) l1 (map (row_of l1) gs) R'); [exact M| |exact F].
-        apply runs_solution. exact So.
+        apply runs_solution. exact So. }
     + apply step_ok in St as (g2 & E & M & G); [|lia]. rewrite Ps in M.
       apply reset_ok in Re. destruct (micros_shape _ _ _ _ M) as (N1 & N2 & N3). destruct (reset_after _ _ _ Ps M) as [Rr Rp].
       rewrite Rr, Rp, N3 in Re. subst l2. split.
@@ -258,6 +344,15 @@ Proof.
       eapply PR_event; [exact IH|]. apply (PE_reset _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S))). apply le_n.
     + split; [|exact Sy]. eapply PR_event; [exact IH|]. apply (PE_scribble _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S))).
       simpl. intros s pg Hs Lt. destruct (Sc s) as [Un|Eq]; [|exact Eq]. specialize (Un pg Hs). lia.
+    + apply draft_ok in Dr as (q & Hq & Lq & ->). split.
+      * eapply PR_event; [exact IH|]. apply (PE_append _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S)) r q _ [t]); auto.
+      * intros x. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). pose proof (Sy x) as X. destruct (Nat.eqb_spec x r) as [->|]; [|exact X].
+        rewrite Hq in X. destruct X as (q0 & X1 & X2 & X3). exists q0. split; [exact X1|]. split; [exact X2|]. simpl. intros Lv.
+        destruct (X3 Lv) as [X4 X5]. rewrite app_length, firstn_app. simpl. replace (Req_sure q - length (Req_toks q)) with 0 by lia.
+        rewrite firstn_O, app_nil_r. split; [lia|exact X5].
+    + apply truncate_ok in Cu as (q & whole & rest & Hq & _ & En & Sq & Tr); [|lia]. rewrite Ps in En, Tr. subst n.
+      split; [|exact (sync_truncated _ _ _ _ _ _ _ Sy Hq Tr Sq)].
+      eapply PR_event; [exact IH|]. exact (PE_truncate _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S)) r q whole rest l' Hq Tr).
     + apply unpin_ok in U as (q & Hq & U). split; [|exact (sync_unpinned _ _ _ _ _ Sy Hq U)].
       eapply PR_event; [exact IH|]. eapply (PE_unpin _ _ _ _ _ _ (Pst (x_mem S) (x_led S) (x_rq S) (x_past S))); [exact Hq|exact U].
     + apply finish_ok in F as (l1 & q1 & U & H1 & ->). apply unpin_ok in U as (q & Hq & U).

@@ -52,7 +52,7 @@ Definition aligned (l : Ledger) (r : nat) : option (bool) :=
 
 Definition admit (l : Ledger) (prompt : (list nat)) : option (Ledger * nat) :=
   let r := (length (Ledger_reqs l)) in
-  let l := (set_Ledger_reqs l ((Ledger_reqs l) ++ [(mkReq true prompt [])])) in
+  let l := (set_Ledger_reqs l ((Ledger_reqs l) ++ [(mkReq true (length prompt) prompt [])])) in
   Some (l, r).
 
 Definition readmit (l : Ledger) (r : nat) (prompt : (list nat)) : option (Ledger * bool) :=
@@ -65,7 +65,7 @@ Definition readmit (l : Ledger) (r : nat) (prompt : (list nat)) : option (Ledger
   if (orb (Req_live tmp2) (negb (Nat.eqb k 0))) then
     Some (l, false)
   else
-  do tmp4 <- put (Ledger_reqs l) r (mkReq true prompt []);
+  do tmp4 <- put (Ledger_reqs l) r (mkReq true (length prompt) prompt []);
   let l := (set_Ledger_reqs l tmp4) in
   Some (l, true).
 
@@ -93,17 +93,18 @@ Definition attach (l : Ledger) (r : nat) (p : nat) : option (Ledger * bool) :=
   let kv := tmp8 in
   do tmp9 <- add_u 64 kv (Ledger_psize l);
   do tmp10 <- get (Ledger_reqs l) r;
-  if (Nat.ltb (length (Req_toks tmp10)) tmp9) then
+  do tmp13 <- (if (Nat.ltb (length (Req_toks tmp10)) tmp9) then Some true else (do tmp11 <- add_u 64 kv (Ledger_psize l); do tmp12 <- get (Ledger_reqs l) r; Some (Nat.leb (Req_sure tmp12) tmp11)));
+  if tmp13 then
     Some (l, false)
   else
   let same := true in
   do same <- for_range 0 (Ledger_psize l) same (fun i same =>
-    do tmp11 <- get (Ledger_pages l) pi;
-    do tmp12 <- get (Page_toks tmp11) i;
-    do tmp13 <- get (Ledger_reqs l) r;
-    do tmp14 <- add_u 64 kv i;
-    do tmp15 <- get (Req_toks tmp13) tmp14;
-    do same <- (if (negb (Nat.eqb tmp12 tmp15)) then
+    do tmp14 <- get (Ledger_pages l) pi;
+    do tmp15 <- get (Page_toks tmp14) i;
+    do tmp16 <- get (Ledger_reqs l) r;
+    do tmp17 <- add_u 64 kv i;
+    do tmp18 <- get (Req_toks tmp16) tmp17;
+    do same <- (if (negb (Nat.eqb tmp15 tmp18)) then
       let same := false in
       Some same
     else
@@ -114,15 +115,15 @@ Definition attach (l : Ledger) (r : nat) (p : nat) : option (Ledger * bool) :=
   if (negb same) then
     Some (l, false)
   else
-  do tmp16 <- get (Ledger_pages l) pi;
-  do tmp17 <- add_u 32 (Page_pins tmp16) 1;
-  do tmp18 <- get (Ledger_pages l) pi;
-  do tmp19 <- put (Ledger_pages l) pi (set_Page_pins tmp18 tmp17);
-  let l := (set_Ledger_pages l tmp19) in
-  do tmp20 <- get (Ledger_reqs l) r;
-  do tmp21 <- get (Ledger_reqs l) r;
-  do tmp22 <- put (Ledger_reqs l) r (set_Req_table tmp21 ((Req_table tmp20) ++ [p]));
-  let l := (set_Ledger_reqs l tmp22) in
+  do tmp19 <- get (Ledger_pages l) pi;
+  do tmp20 <- add_u 32 (Page_pins tmp19) 1;
+  do tmp21 <- get (Ledger_pages l) pi;
+  do tmp22 <- put (Ledger_pages l) pi (set_Page_pins tmp21 tmp20);
+  let l := (set_Ledger_pages l tmp22) in
+  do tmp23 <- get (Ledger_reqs l) r;
+  do tmp24 <- get (Ledger_reqs l) r;
+  do tmp25 <- put (Ledger_reqs l) r (set_Req_table tmp24 ((Req_table tmp23) ++ [p]));
+  let l := (set_Ledger_reqs l tmp25) in
   Some (l, true).
 
 Definition grow (l : Ledger) (r : nat) (p : nat) : option (Ledger * bool) :=
@@ -179,8 +180,8 @@ Definition fill1 (l : Ledger) (rows : (list Launch)) (r : nat) : option (Ledger 
   let slot := tmp14 in
   do tmp15 <- add_u 64 kv 1;
   do tmp16 <- get (Ledger_reqs l) r;
-  let last := (Nat.eqb tmp15 (length (Req_toks tmp16))) in
-  let rows := (rows ++ [(mkLaunch r kv t slot last)]) in
+  let sample := (Nat.leb (Req_sure tmp16) tmp15) in
+  let rows := (rows ++ [(mkLaunch r kv t slot sample)]) in
   do tmp17 <- get (Ledger_pages l) p;
   do tmp18 <- get (Ledger_pages l) p;
   do tmp19 <- put (Ledger_pages l) p (set_Page_toks tmp18 ((Page_toks tmp17) ++ [t]));
@@ -282,29 +283,56 @@ Definition step (l : Ledger) (rows : (list Launch)) (ops : (list Op)) : option (
   );
   Some (l, rows, ok).
 
-Definition commit (l : Ledger) (r : nat) (t : nat) : option (Ledger * bool) :=
+Definition commit (l : Ledger) (r : nat) (n : nat) (t : nat) : option (Ledger * bool) :=
   if (Nat.leb (length (Ledger_reqs l)) r) then
     Some (l, false)
   else
   do tmp1 <- kv_len l r;
   let kv := tmp1 in
   do tmp2 <- get (Ledger_reqs l) r;
-  do tmp4 <- (if (negb (Req_live tmp2)) then Some true else (do tmp3 <- get (Ledger_reqs l) r; Some (negb (Nat.eqb kv (length (Req_toks tmp3))))));
-  if tmp4 then
+  do tmp4 <- (if (negb (Req_live tmp2)) then Some true else (do tmp3 <- get (Ledger_reqs l) r; Some (negb (Nat.eqb n (Req_sure tmp3)))));
+  if (orb tmp4 (Nat.ltb kv n)) then
     Some (l, false)
   else
   do tmp5 <- get (Ledger_reqs l) r;
-  do tmp6 <- get (Ledger_reqs l) r;
-  do tmp7 <- put (Ledger_reqs l) r (set_Req_toks tmp6 ((Req_toks tmp5) ++ [t]));
-  let l := (set_Ledger_reqs l tmp7) in
+  let guessed := (Nat.ltb n (length (Req_toks tmp5))) in
+  do tmp8 <- (if guessed then (do tmp6 <- get (Ledger_reqs l) r; do tmp7 <- get (Req_toks tmp6) n; Some (negb (Nat.eqb tmp7 t))) else Some false);
+  if tmp8 then
+    Some (l, false)
+  else
+  do l <- (if (negb guessed) then
+    do tmp9 <- get (Ledger_reqs l) r;
+    do tmp10 <- get (Ledger_reqs l) r;
+    do tmp11 <- put (Ledger_reqs l) r (set_Req_toks tmp10 ((Req_toks tmp9) ++ [t]));
+    let l := (set_Ledger_reqs l tmp11) in
+    Some l
+  else
+    Some l
+  );
+  do tmp12 <- get (Ledger_reqs l) r;
+  do tmp13 <- add_u 64 (Req_sure tmp12) 1;
+  do tmp14 <- get (Ledger_reqs l) r;
+  do tmp15 <- put (Ledger_reqs l) r (set_Req_sure tmp14 tmp13);
+  let l := (set_Ledger_reqs l tmp15) in
   Some (l, true).
 
-Definition unpin (l : Ledger) (r : nat) : option (Ledger * bool) :=
+Definition draft (l : Ledger) (r : nat) (t : nat) : option (Ledger * bool) :=
   if (Nat.leb (length (Ledger_reqs l)) r) then
     Some (l, false)
   else
   do tmp1 <- get (Ledger_reqs l) r;
-  do l <- for_range 0 (length (Req_table tmp1)) l (fun i l =>
+  if (negb (Req_live tmp1)) then
+    Some (l, false)
+  else
+  do tmp2 <- get (Ledger_reqs l) r;
+  do tmp3 <- get (Ledger_reqs l) r;
+  do tmp4 <- put (Ledger_reqs l) r (set_Req_toks tmp3 ((Req_toks tmp2) ++ [t]));
+  let l := (set_Ledger_reqs l tmp4) in
+  Some (l, true).
+
+Definition release (l : Ledger) (r : nat) (k : nat) : option (Ledger) :=
+  do tmp1 <- get (Ledger_reqs l) r;
+  do l <- for_range k (length (Req_table tmp1)) l (fun i l =>
     do tmp2 <- get (Ledger_reqs l) r;
     do tmp3 <- get (Req_table tmp2) i;
     let p := tmp3 in
@@ -315,9 +343,76 @@ Definition unpin (l : Ledger) (r : nat) : option (Ledger * bool) :=
     let l := (set_Ledger_pages l tmp7) in
     Some l
   );
+  do tmp8 <- get (Ledger_reqs l) r;
   do tmp9 <- get (Ledger_reqs l) r;
-  do tmp10 <- put (Ledger_reqs l) r (set_Req_table tmp9 []);
+  do tmp10 <- put (Ledger_reqs l) r (set_Req_table tmp9 (firstn k (Req_table tmp8)));
   let l := (set_Ledger_reqs l tmp10) in
+  Some l.
+
+Definition truncate (l : Ledger) (r : nat) (n : nat) : option (Ledger * bool) :=
+  if (Nat.leb (length (Ledger_reqs l)) r) then
+    Some (l, false)
+  else
+  do tmp1 <- get (Ledger_reqs l) r;
+  do tmp3 <- (if (negb (Req_live tmp1)) then Some true else (do tmp2 <- get (Ledger_reqs l) r; Some (Nat.ltb n (Req_sure tmp2))));
+  do tmp5 <- (if tmp3 then Some true else (do tmp4 <- get (Ledger_reqs l) r; Some (Nat.ltb (length (Req_toks tmp4)) n)));
+  if tmp5 then
+    Some (l, false)
+  else
+  do tmp6 <- div_u 64 n (Ledger_psize l);
+  let whole := tmp6 in
+  do tmp7 <- mul_u 64 whole (Ledger_psize l);
+  do tmp8 <- sub_u 64 n tmp7;
+  let rest := tmp8 in
+  let shared := false in
+  do tmp10 <- (if (Nat.ltb 0 rest) then (do tmp9 <- get (Ledger_reqs l) r; Some (Nat.ltb whole (length (Req_table tmp9)))) else Some false);
+  do shared <- (if tmp10 then
+    do tmp11 <- get (Ledger_reqs l) r;
+    do tmp12 <- get (Req_table tmp11) whole;
+    let p := tmp12 in
+    do tmp13 <- get (Ledger_pages l) p;
+    do tmp15 <- (if (Nat.ltb rest (length (Page_toks tmp13))) then (do tmp14 <- get (Ledger_pages l) p; Some (negb (Nat.eqb (Page_pins tmp14) 1))) else Some false);
+    let shared := tmp15 in
+    Some shared
+  else
+    Some shared
+  );
+  if shared then
+    Some (l, false)
+  else
+  let kept := whole in
+  do kept <- (if (Nat.ltb 0 rest) then
+    do tmp16 <- add_u 64 kept 1;
+    let kept := tmp16 in
+    Some kept
+  else
+    Some kept
+  );
+  do l <- release l r kept;
+  do tmp19 <- (if (Nat.ltb 0 rest) then (do tmp18 <- get (Ledger_reqs l) r; Some (Nat.ltb whole (length (Req_table tmp18)))) else Some false);
+  do l <- (if tmp19 then
+    do tmp20 <- get (Ledger_reqs l) r;
+    do tmp21 <- get (Req_table tmp20) whole;
+    let p := tmp21 in
+    do tmp22 <- get (Ledger_pages l) p;
+    do tmp23 <- get (Ledger_pages l) p;
+    do tmp24 <- put (Ledger_pages l) p (set_Page_toks tmp23 (firstn rest (Page_toks tmp22)));
+    let l := (set_Ledger_pages l tmp24) in
+    Some l
+  else
+    Some l
+  );
+  do tmp25 <- get (Ledger_reqs l) r;
+  do tmp26 <- get (Ledger_reqs l) r;
+  do tmp27 <- put (Ledger_reqs l) r (set_Req_toks tmp26 (firstn n (Req_toks tmp25)));
+  let l := (set_Ledger_reqs l tmp27) in
+  Some (l, true).
+
+Definition unpin (l : Ledger) (r : nat) : option (Ledger * bool) :=
+  if (Nat.leb (length (Ledger_reqs l)) r) then
+    Some (l, false)
+  else
+  do l <- release l r 0;
   Some (l, true).
 
 Definition finish (l : Ledger) (r : nat) : option (Ledger * bool) :=
@@ -328,8 +423,11 @@ Definition finish (l : Ledger) (r : nat) : option (Ledger * bool) :=
     do tmp4 <- put (Ledger_reqs l) r (set_Req_live tmp3 false);
     let l := (set_Ledger_reqs l tmp4) in
     do tmp6 <- get (Ledger_reqs l) r;
-    do tmp7 <- put (Ledger_reqs l) r (set_Req_toks tmp6 []);
+    do tmp7 <- put (Ledger_reqs l) r (set_Req_sure tmp6 0);
     let l := (set_Ledger_reqs l tmp7) in
+    do tmp9 <- get (Ledger_reqs l) r;
+    do tmp10 <- put (Ledger_reqs l) r (set_Req_toks tmp9 []);
+    let l := (set_Ledger_reqs l tmp10) in
     Some l
   else
     Some l
@@ -349,4 +447,112 @@ Definition reset (l : Ledger) : option (Ledger) :=
     Some l
   );
   Some l.
+
+Definition unheld (l : Ledger) : option (nat) :=
+  let page := 0 in
+  let found := false in
+  do (page, found) <- for_range 0 (length (Ledger_pages l)) (page, found) (fun p '(page, found) =>
+    do (page, found) <- (if (negb found) then
+      do tmp1 <- get (Ledger_pages l) p;
+      do (page, found) <- (if (Nat.eqb (Page_pins tmp1) 0) then
+        let found := true in
+        Some (page, found)
+      else
+        do tmp2 <- add_u 32 page 1;
+        let page := tmp2 in
+        Some (page, found)
+      );
+      Some (page, found)
+    else
+      Some (page, found)
+    );
+    Some (page, found)
+  );
+  Some page.
+
+Definition clear_for (l : Ledger) (r : nat) : option (Ledger) :=
+  do l <- for_range 0 (length (Ledger_reqs l)) l (fun i l =>
+    do l <- (if (negb (Nat.eqb i r)) then
+      do (l, tmp1) <- unpin l i;
+      Some l
+    else
+      Some l
+    );
+    Some l
+  );
+  Some l.
+
+Definition lone_row (l : Ledger) (rows : (list Launch)) (r : nat) : option (Ledger * (list Launch) * bool) :=
+  do l <- clear_for l r;
+  do tmp2 <- aligned l r;
+  let full := tmp2 in
+  let ok := true in
+  do (l, ok) <- (if full then
+    do tmp3 <- unheld l;
+    let p := tmp3 in
+    do (l, tmp4) <- grow l r p;
+    let ok := tmp4 in
+    Some (l, ok)
+  else
+    Some (l, ok)
+  );
+  do (l, rows, ok) <- (if ok then
+    do (l, rows, tmp5) <- fill1 l rows r;
+    let ok := tmp5 in
+    Some (l, rows, ok)
+  else
+    Some (l, rows, ok)
+  );
+  Some (l, rows, ok).
+
+Definition follow (l : Ledger) (rows : (list Launch)) (r : nat) (preempt : (list nat)) (ops : (list Op)) : option (Ledger * (list Launch) * bool) :=
+  do tmp1 <- kv_len l r;
+  let before := tmp1 in
+  do l <- for_range 0 (length preempt) l (fun i l =>
+    do tmp2 <- get preempt i;
+    do (l, tmp3) <- unpin l tmp2;
+    Some l
+  );
+  do (l, rows, tmp4) <- step l rows ops;
+  let ok := tmp4 in
+  do ok <- (if (Nat.eqb (length rows) 0) then
+    let ok := false in
+    Some ok
+  else
+    Some ok
+  );
+  do (l, rows) <- (if (negb ok) then
+    do l <- reset l;
+    let rows := (firstn 0 rows) in
+    Some (l, rows)
+  else
+    Some (l, rows)
+  );
+  do tmp7 <- (if ok then (do tmp6 <- kv_len l r; Some (Nat.ltb before tmp6)) else Some false);
+  Some (l, rows, tmp7).
+
+Definition serve (l : Ledger) (rows : (list Launch)) (w : Watch) (age : nat) (r : nat) (preempt : (list nat)) (ops : (list Op)) : option (Ledger * (list Launch) * Watch * bool) :=
+  if (Nat.leb (length (Ledger_reqs l)) r) then
+    Some (l, rows, w, false)
+  else
+  do w <- (if (negb (Nat.eqb (Watch_age w) age)) then
+    let w := (set_Watch_age w age) in
+    let w := (set_Watch_alone w false) in
+    Some w
+  else
+    Some w
+  );
+  do (l, rows, w) <- (if (negb (Watch_alone w)) then
+    do (l, rows, tmp1) <- follow l rows r preempt ops;
+    let advanced := tmp1 in
+    let w := (set_Watch_alone w (negb advanced)) in
+    Some (l, rows, w)
+  else
+    Some (l, rows, w)
+  );
+  if (Nat.eqb (length rows) 0) then
+    do (l, rows, tmp2) <- lone_row l rows r;
+    Some (l, rows, w, tmp2)
+  else
+  Some (l, rows, w, true).
 

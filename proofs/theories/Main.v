@@ -28,7 +28,7 @@ Qed.
 Lemma sampled_extends l1 m' l Q gs l2 Q2 : Spec.sampled cell logits params row_fn sample l1 m' l Q gs l2 Q2 -> forall r q, Q r = Some q ->
   exists q' more, Q2 r = Some q' /\ prompt _ _ _ q' = prompt _ _ _ q /\ prm _ _ _ q' = prm _ _ _ q /\ gen _ _ _ q' = gen _ _ _ q ++ more.
 Proof.
-  induction 1 as [l Q|l Q g gs l' Q' _ IH|l Q g gs q0 lg t l3 l' Q' _ Hq0 _ _ _ _ IH]; intros r q Hq.
+  induction 1 as [l Q|l Q g gs l' Q' _ IH|l Q g gs q0 lg t l3 l' Q' _ Hq0 _ _ _ _ IH|l Q gs x n l3 l' Q' _ _ IH]; intros r q Hq.
   - exists q, []. rewrite app_nil_r. auto.
   - exact (IH r q Hq).
   - destruct (Nat.eq_dec r (Launch_req g)) as [->|Ne].
@@ -36,6 +36,7 @@ Proof.
       destruct (IH (Launch_req g) (received _ _ q t lg)) as (q' & more & A & B & C & D); [unfold upd; rewrite Nat.eqb_refl; reflexivity|].
       exists q', ((t, lg) :: more). simpl in *. rewrite <- app_assoc in D. auto.
     + apply IH. unfold upd. destruct (Nat.eqb_spec r (Launch_req g)); [contradiction|exact Hq].
+  - exact (IH r q Hq).
 Qed.
 
 Lemma upd_other {A} (f : nat -> A) k v x : x <> k -> upd f k v x = f x.
@@ -44,19 +45,19 @@ Proof. intros Ne. unfold upd. destruct (Nat.eqb_spec x k); [contradiction|reflex
 Theorem never_retracted : Spec.never_retracted cell logits params row_fn sample P.
 Proof.
   intros S S' q R E V. unfold Spec.served in *.
-  destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r l' U|r l' q0 F Hq0]; simpl.
+  destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r t l' Dr|r n l' Cu|r l' U|r l' q0 F Hq0]; simpl.
   2: { (* readmit: the old request moves to the past *)
     exists q, []. rewrite app_nil_r. split; [|auto]. destruct V as [[i Hi]|Hi]; [|auto].
     destruct (Nat.eq_dec i r) as [->|Ne]; [right; left; congruence|]. left. exists i. simpl. rewrite upd_other by exact Ne. exact Hi. }
   2: { (* step *)
     destruct V as [[i Hi]|Hi]; [|exists q, []; rewrite app_nil_r; auto].
     destruct (sampled_extends _ _ _ _ _ _ _ Rs i q Hi) as (q' & more & A & B). exists q', more. eauto. }
-  6: { (* finish *)
+  8: { (* finish *)
     destruct V as [[i Hi]|Hi]; [|exists q, []; rewrite app_nil_r; auto].
     destruct (Nat.eq_dec i r) as [->|Ne].
     - rewrite Hi in Hq0. injection Hq0 as <-. eexists _, []. rewrite app_nil_r. split; [left; exists r; simpl; unfold upd; rewrite Nat.eqb_refl; reflexivity|auto].
     - exists q, []. rewrite app_nil_r. split; [left; exists i; simpl; rewrite upd_other by exact Ne; exact Hi|auto]. }
-  2,3,4,5: exists q, []; rewrite app_nil_r; auto.
+  2,3,4,5,6,7: exists q, []; rewrite app_nil_r; auto.
   (* admit: its entry is new *)
   exists q, []. rewrite app_nil_r. split; [|auto]. destruct V as [[i Hi]|Hi]; [|auto]. left. exists i. simpl.
   destruct (Nat.eq_dec i r) as [->|Ne]; [|rewrite upd_other by exact Ne; exact Hi]. exfalso. apply admit_ok in A as [-> _].
@@ -83,30 +84,41 @@ Proof.
 Qed.
 
 (** ** No panic *)
+Lemma mapped_length (f : nat -> Page -> Page) (pgs pgs' : list Page) :
+  (forall p, nth_error pgs' p = option_map (f p) (nth_error pgs p)) -> length pgs' = length pgs.
+Proof.
+  intros Pg. assert (N : forall n, nth_error pgs' n = None <-> nth_error pgs n = None) by (intros n; rewrite Pg; destruct (nth_error pgs n); simpl; split; congruence).
+  pose proof (proj1 (nth_error_None _ _) (proj1 (N _) (proj2 (nth_error_None _ _) (le_n _)))).
+  pose proof (proj1 (nth_error_None _ _) (proj2 (N _) (proj2 (nth_error_None _ _) (le_n _)))). lia.
+Qed.
 Lemma pool_size S : reachable S -> fits 64 (P * length (Ledger_pages (x_led S))) = true.
 Proof.
   induction 1 as [m n l C|S S' R IH E].
   - apply create_ok in C as (-> & _ & F). simpl. rewrite repeat_length. exact F.
   - pose proof (reachable_Ppos S R) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos S R) as (D & I). pose proof (I_psize _ _ _ I) as Ps.
     enough (L : length (Ledger_pages (x_led S')) = length (Ledger_pages (x_led S))) by (rewrite L; exact IH).
+    assert (Map : forall l l' (f : nat -> Page -> Page), (forall p, nth_error (Ledger_pages l') p = option_map (f p) (nth_error (Ledger_pages l) p)) ->
+      length (Ledger_pages l') = length (Ledger_pages l)) by (intros l l' f; apply mapped_length).
     assert (Unp : forall l r l', unpin l r = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
-    { intros l r l' U. apply unpin_ok in U as (q & _ & _ & _ & _ & Pg).
-      assert (forall n, nth_error (Ledger_pages l') n = None <-> nth_error (Ledger_pages l) n = None) as N.
-      { intros n. rewrite Pg. destruct (nth_error (Ledger_pages l) n); simpl; split; congruence. }
-      pose proof (proj1 (nth_error_None _ _) (proj1 (N _) (proj2 (nth_error_None _ _) (le_n _)))).
-      pose proof (proj1 (nth_error_None _ _) (proj2 (N _) (proj2 (nth_error_None _ _) (le_n _)))). lia. }
+    { intros l r l' U. apply unpin_ok in U as (q & _ & _ & _ & _ & Pg). exact (Map l l' _ Pg). }
+    assert (Tru : forall l r n l', 0 < Ledger_psize l -> truncate l r n = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
+    { intros l r n l' Pp U. apply truncate_ok in U as (q & w & t & _ & _ & _ & _ & _ & _ & _ & _ & _ & _ & Pg); [|exact Pp]. exact (Map l l' _ Pg). }
     assert (Rst : forall l l', reset l = Some l' -> length (Ledger_pages l') = length (Ledger_pages l)).
     { intros l l' Re. apply reset_ok in Re. subst l'. simpl. apply map_length. }
     assert (Stp : forall ops l1 gs b, step (x_led S) [] ops = Some (l1, gs, b) -> length (Ledger_pages l1) = length (Ledger_pages (x_led S))).
     { intros ops l1 gs b St. apply step_ok in St as (g & _ & M & _); [|lia]. exact (proj1 (proj2 (micros_shape _ _ _ _ M))). }
-    destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r l' U|r l' q0 F Hq0]; simpl.
+    destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r t l' Dr|r n l' Cu|r l' U|r l' q0 F Hq0]; simpl.
     + apply admit_ok in A as [_ ->]. reflexivity.
     + apply readmit_ok in A as (q & _ & _ & _ & ->). reflexivity.
-    + rewrite <- (Stp _ _ _ _ St). clear - Rs. induction Rs as [l Q|l Q g gs l' Q' _ IH|l Q g gs q lg t l3 l' Q' _ _ _ _ Cm _ IH]; auto.
-      apply commit_ok in Cm as (q1 & _ & _ & _ & ->). exact IH.
+    + rewrite <- (Stp _ _ _ _ St). assert (P1 : 0 < Ledger_psize l1) by (apply step_ok in St as (g & _ & M & _); [|lia]; pose proof (step_psize _ _ _ M); lia).
+      clear - Rs P1 Tru. revert P1. induction Rs as [l Q|l Q g gs l' Q' _ IH|l Q g gs q lg t l3 l' Q' _ _ _ _ Cm _ IH|l Q gs x n l3 l' Q' Cu _ IH]; intros P1; auto.
+      * apply commit_ok in Cm as (q0 & q1 & more & kv & _ & _ & _ & _ & _ & -> & _). exact (IH P1).
+      * rewrite <- (Tru _ _ _ _ P1 Cu). apply IH. apply truncate_ok in Cu as (q & w & t & _ & _ & _ & _ & _ & _ & E & _); [|exact P1]. lia.
     + rewrite (Rst _ _ Re). exact (Stp _ _ _ _ St).
     + exact (Rst _ _ Re).
     + reflexivity.
+    + apply draft_ok in Dr as (q & _ & _ & ->). reflexivity.
+    + refine (Tru _ _ _ _ _ Cu). lia.
     + exact (Unp _ _ _ U).
     + apply finish_ok in F as (l1 & q & U & _ & ->). exact (Unp _ _ _ U).
 Qed.
@@ -117,9 +129,11 @@ Proof.
   assert (Rd : forall n, within P n l -> Ready P n l) by (intros n W; exists D; split; [exact I|constructor; [exact W|exact (pool_size S R)]]).
   split; [intros p; discriminate|].
   split; [intros r p; destruct (readmit_total l r p) as (l' & b & ->); discriminate|].
-  split; [intros rows ops W; destruct (step_total P Ppos l rows ops (Rd _ W)) as (l' & rows' & b & -> & _); discriminate|].
+  split; [intros rows ops W; destruct (step_total P Ppos 0 l rows ops) as (l' & rows' & b & -> & _); [rewrite Nat.add_0_r; exact (Rd _ W)|discriminate]|].
   split; [intros ops l1 gs b _; destruct (reset_total P Ppos l1) as (l' & ->); discriminate|].
-  split; [intros r t W; destruct (commit_total P Ppos 0 l r t (Rd _ W)) as (l' & b & ->); discriminate|].
+  split; [intros r n t W; destruct (commit_total P Ppos 0 l r n t (Rd _ W)) as (l' & b & ->); discriminate|].
+  split; [intros r t; destruct (draft_total l r t) as (l' & b & ->); discriminate|].
+  split; [intros r n W; destruct (Rd _ W) as (D' & I' & Bd); destruct (truncate_total P Ppos D' 0 l r n I' Bd) as (l' & b & ->); discriminate|].
   split.
   { intros r W In. destruct (Rd _ W) as (D' & I' & Bd). destruct (get_total (Ledger_reqs l) r In) as [q Hq].
     destruct (kv_total P Ppos D' 0 l r q I' Bd Hq) as (kv & -> & _ & _ & c & ->). destruct (aligned_total P Ppos D' 0 l r q I' Bd Hq) as [a ->].

@@ -1,7 +1,7 @@
 (** Within size bounds, the translated functions never panic in reachable states. *)
 From Coq Require Import List Arith NArith Lia Bool.
 Import ListNotations.
-From Sametree Require Import Reference Core Prims LedgerTypes LedgerFns Pages FnsOk Spec.
+From Sametree Require Import Reference Core Prims LedgerTypes LedgerFns Pages FnsOk Spec EndToEnd.
 
 Lemma fits_mono b n m : fits b m = true -> n <= m -> fits b n = true.
 Proof. unfold fits. rewrite !N.ltb_lt. lia. Qed.
@@ -46,20 +46,11 @@ Proof. intros [(_ & _ & T) _]. exact T. Qed.
 Lemma B_next n l m : Bound n l -> m <= n -> fits 64 (Ledger_next l + m) = true.
 Proof. intros [(_ & N & _) _] Le. eapply fits_mono; [exact N|lia]. Qed.
 
-(** a request has a page at most once: the page's parent says at which depth *)
-Lemma table_nodup D l r q : PInv P D l -> req_at l r = Some q -> NoDup (Req_table q).
-Proof.
-  intros I Hq. apply NoDup_nth_error. intros i j Li E.
-  destruct (nth_error (Req_table q) i) as [p|] eqn:Ei; [|apply nth_error_None in Ei; lia].
-  destruct (I_req _ _ _ I _ _ _ _ Hq Ei) as (pg1 & s1 & H1 & L1 & _).
-  destruct (I_req _ _ _ I _ _ _ _ Hq (eq_sym E)) as (pg2 & s2 & H2 & L2 & _).
-  rewrite H1 in H2. injection H2 as <-. rewrite L1 in L2. apply Nat.mul_cancel_r in L2; [exact L2|lia].
-Qed.
 Lemma count_le_1 (t : list nat) p : NoDup t -> count_occ Nat.eq_dec t p <= 1.
 Proof. intros N. apply (NoDup_count_occ Nat.eq_dec). exact N. Qed.
 Lemma pins_le_reqs D l p : PInv P D l -> pins l p <= length (Ledger_reqs l).
 Proof.
-  intros I. unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r q; apply (table_nodup D); exact I).
+  intros I. unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r q; apply (table_nodup P Ppos D); exact I).
   revert N. generalize (Ledger_reqs l). clear. induction l as [|q rs IH]; intros N; [simpl; lia|]. simpl. rewrite count_occ_app.
   pose proof (count_le_1 _ p (N 0 q eq_refl)). specialize (IH (fun r => N (S r))). lia.
 Qed.
@@ -72,7 +63,7 @@ Proof.
   { apply count_occ_not_In. intros K. apply In_nth_error in K as [k K]. destruct (I_req _ _ _ I _ _ _ _ Hq K) as (pg' & suf & Hp' & Lk & _).
     rewrite Hp in Hp'. injection Hp' as <-. rewrite Ln in Lk. apply Nat.mul_cancel_r in Lk; [|lia].
     assert (k < length (Req_table q)) by (apply nth_error_Some; congruence). lia. }
-  unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r0 q0; apply (table_nodup D); exact I).
+  unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r0 q0; apply (table_nodup P Ppos D); exact I).
   revert r Hq N. generalize (Ledger_reqs l). clear - Z. induction l as [|x rs IH]; intros [|r] Hq N; try discriminate; simpl; rewrite count_occ_app.
   - injection Hq as ->. rewrite Z. simpl. clear - N. enough (G : count_occ Nat.eq_dec (flat_map Req_table rs) p <= length rs) by lia.
     assert (N' : forall r q, nth_error rs r = Some q -> NoDup (Req_table q)) by (intros r; exact (N (S r))). clear N.
@@ -80,9 +71,6 @@ Proof.
     specialize (IH (fun r => N' (S r))). lia.
   - specialize (IH r Hq (fun r => N (S r))). pose proof (count_le_1 _ p (N 0 x eq_refl)). lia.
 Qed.
-
-Lemma table_cases (t : list nat) : t = [] \/ exists t0 p, t = t0 ++ [p].
-Proof. destruct t as [|x t _] using rev_ind; [auto|right; eauto]. Qed.
 
 Section At.
 Variables (D : nat -> list nat) (n : nat) (l : Ledger) (r : nat) (q : Req).
@@ -167,7 +155,8 @@ Proof.
   unfold get. rewrite Hq, A, Hp, Tc, Ps. cbn [bind]. destruct (negb (Req_live q)); cbn [bind]; [eexists _, _; reflexivity|].
   nextif. nextif. nextif. rewrite mul_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
   rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
-  destruct (Nat.ltb_spec (length (Req_toks q)) (length (Req_table q) * P + P)); [eexists _, _; reflexivity|].
+  destruct (Nat.ltb_spec (length (Req_toks q)) (length (Req_table q) * P + P)); cbn [bind]; [eexists _, _; reflexivity|].
+  nextif.
   match goal with |- context [for_range 0 P true ?f] => destruct (for_total f (P - 0) 0 true) as [same Sm] end.
   { intros i s Hi. prim. destruct (get_total (Page_toks pg) i) as [x ->]; [lia|]. cbn [bind].
     rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
@@ -258,11 +247,11 @@ Proof.
   - simpl. apply IH. exact H.
 Qed.
 
-Theorem step_total l rows ops : Ready (rows_asked ops) l -> exists l' rows' b, step l rows ops = Some (l', rows', b) /\ Ready 0 l'.
+Theorem step_total m l rows ops : Ready (rows_asked ops + m) l -> exists l' rows' b, step l rows ops = Some (l', rows', b) /\ Ready m l'.
 Proof.
   intros Rd. unfold step. cbv zeta.
   match goal with |- context [for_range 0 (length ops) ?s ?f] =>
-    destruct (for_range_total (fun i (x : Ledger * list Launch * bool) => Ready (rows_asked (skipn i ops)) (fst (fst x))) f 0 (length ops) s)
+    destruct (for_range_total (fun i (x : Ledger * list Launch * bool) => Ready (rows_asked (skipn i ops) + m) (fst (fst x))) f 0 (length ops) s)
       as ([[l1 r1] b1] & E & R1); [lia| |exact Rd|] end.
   - intros i [[l1 rows1] ok1] Hi R1. cbn [fst] in R1. destruct (get_total ops i) as [o Ho]; [lia|]. rewrite (asked_cons _ _ _ Ho) in R1.
     destruct ok1; cbn [bind].
@@ -271,7 +260,7 @@ Proof.
         destruct b; [apply attach_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply attach_false in F as ->; exists D; auto].
       * destruct R1 as (D & I & Bd). destruct (grow_total D _ l1 r p I Bd) as (l2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
         destruct b; [apply grow_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply grow_false in F as ->; exists D; auto].
-      * rewrite Nat.add_0_r in R1. destruct (fill_total n _ l1 rows1 r R1) as (l2 & rows2 & b & F & R2). rewrite F. cbn [bind]. eexists. split; [reflexivity|exact R2].
+      * rewrite Nat.add_0_r in R1. rewrite <- Nat.add_assoc in R1. destruct (fill_total n _ l1 rows1 r R1) as (l2 & rows2 & b & F & R2). rewrite F. cbn [bind]. eexists. split; [reflexivity|exact R2].
       * destruct R1 as (D & I & Bd). destruct (adopt_total D _ l1 p q I Bd) as (l2 & b & F). rewrite F. cbn [bind]. eexists. split; [reflexivity|]. cbn [fst].
         destruct b; [apply adopt_ok in F; rewrite Ps in F; eapply ready_micro; [exists D; eauto|exact F]|apply adopt_false in F as ->; exists D; auto].
     + eexists. split; [reflexivity|]. cbn [fst]. eapply ready_less; [exact R1|lia].
@@ -281,43 +270,93 @@ Qed.
 (* ------------------------------------------------------------------ *)
 (** * Between steps *)
 
-Theorem commit_total n l r t : Ready n l -> exists l' b, commit l r t = Some (l', b).
+Theorem commit_total n l r m t : Ready n l -> exists l' b, commit l r m t = Some (l', b).
 Proof.
   intros (D & I & Bd). unfold commit. cbv zeta. nextif. prim.
-  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|].
-  destruct (kv_total D n l r q I Bd Hq) as (kv & K & _). rewrite K. unfold get. rewrite Hq. cbn [bind].
-  destruct (negb (Req_live q)); cbn [bind]; [eexists _, _; reflexivity|]. nextif.
-  rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. pose proof (B_toks _ _ Bd _ _ Hq) as F.
+  destruct (kv_total D n l r q I Bd Hq) as (kv & K & Kle & _). rewrite K. unfold get. rewrite Hq. cbn [bind].
+  destruct (Req_live q); cbn [negb bind]; [|eexists _, _; reflexivity].
+  destruct (Nat.eqb_spec m (Req_sure q)) as [->|]; cbn [negb orb bind]; [|eexists _, _; reflexivity].
+  destruct (Nat.ltb_spec kv (Req_sure q)) as [|Le]; [eexists _, _; reflexivity|].
+  destruct (Nat.ltb_spec (Req_sure q) (length (Req_toks q))) as [Lt|Ge]; cbn [negb bind].
+  - destruct (get_total (Req_toks q) (Req_sure q) Lt) as [x ->]. cbn [bind]. nextif. rewrite Hq. cbn [bind].
+    rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+  - rewrite (put_total _ _ _ _ Hq). cbn [bind]. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. cbn [bind Req_sure set_Req_toks].
+    rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind].
+    rewrite (put_total _ _ _ (set_Req_toks q (Req_toks q ++ [t]))) by (rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl; reflexivity).
+    cbn [bind]. eexists _, _; reflexivity.
 Qed.
 
-Lemma firstn_S {A} (t : list A) i x : nth_error t i = Some x -> firstn (i + 1) t = firstn i t ++ [x].
+Theorem draft_total l r t : exists l' b, draft l r t = Some (l', b).
 Proof.
-  revert i. induction t as [|a t IH]; intros [|i] H; simpl in *; try discriminate; [congruence|]. rewrite (IH i H). reflexivity.
+  unfold draft. nextif. prim. destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. unfold get. rewrite Hq. cbn [bind].
+  nextif. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _; reflexivity.
+Qed.
+
+Theorem release_total D l r q k : PInv P D l -> req_at l r = Some q -> exists l', release l r k = Some l'.
+Proof.
+  intros I Hq. unfold release. unfold get at 1. rewrite Hq. cbn [bind].
+  match goal with |- context [for_range k ?m l ?f] => assert (E : exists l1, for_range k m l f = Some l1 /\ Ledger_reqs l1 = Ledger_reqs l) end.
+  { destruct (Nat.le_gt_cases k (length (Req_table q))) as [Le|Gt].
+    2: { exists l. unfold for_range. replace (length (Req_table q) - k) with 0 by lia. auto. }
+    match goal with |- exists l1, for_range k ?m l ?f = _ /\ _ =>
+      destruct (for_range_total (fun i x => Ledger_reqs x = Ledger_reqs l /\
+        forall p, page_at x p = option_map (pins_less (back k i (Req_table q)) p) (page_at l p)) f k m l) as (l1 & E & (R1 & _)); [exact Le| | |exists l1; auto] end.
+    - intros i x Hi (Rx & Px). unfold get. rewrite Rx, Hq. cbn [bind]. destruct (get_total (Req_table q) i) as [p Hp]; [lia|]. rewrite Hp. cbn [bind]. cbv zeta.
+      destruct (I_req _ _ _ I _ _ _ _ Hq Hp) as (pg & suf & Hpg & _). pose proof (Px p) as Xp. rewrite Hpg in Xp. cbn [option_map] in Xp. rewrite Xp. cbn [bind].
+      assert (Ge : count_occ Nat.eq_dec (Req_table q) p <= Page_pins pg) by (rewrite (I_pins _ _ _ I _ _ Hpg); apply (pins_ge P Ppos l r); exact Hq).
+      assert (Cnt : count_occ Nat.eq_dec (back k i (Req_table q)) p + 1 <= count_occ Nat.eq_dec (Req_table q) p).
+      { rewrite <- (firstn_skipn k (Req_table q)) at 2. rewrite count_occ_app, <- (firstn_skipn (i + 1 - k) (skipn k (Req_table q))), count_occ_app.
+        fold (back k (i + 1) (Req_table q)). rewrite (back_more _ _ _ _ (proj1 Hi) Hp), count_occ_app. simpl. destruct (Nat.eq_dec p p); [lia|congruence]. }
+      rewrite sub_total by (simpl; lia). cbn [bind]. rewrite (put_total _ _ _ _ Xp). cbn [bind]. eexists. split; [reflexivity|].
+      simpl. split; [exact Rx|]. intros p'. rewrite (nth_set_nth _ _ _ _ _ Xp), (back_more _ _ _ _ (proj1 Hi) Hp).
+      destruct (Nat.eqb_spec p' p) as [->|Ne].
+      + rewrite Hpg. cbn [option_map]. rewrite pins_less_snoc, Nat.eqb_refl. reflexivity.
+      + rewrite Px. destruct (page_at l p') as [pg'|]; [|reflexivity]. cbn [option_map]. rewrite pins_less_snoc. destruct (Nat.eqb_spec p' p); [contradiction|reflexivity].
+    - split; [reflexivity|]. intros p. unfold back. rewrite Nat.sub_diag, firstn_O, pins_less_nil. reflexivity. }
+  destruct E as (l1 & E & R1). rewrite E. cbn [bind]. unfold get. rewrite R1, Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists. reflexivity.
+Qed.
+
+Theorem truncate_total D n l r m : PInv P D l -> Bound n l -> exists l' b, truncate l r m = Some (l', b).
+Proof.
+  intros I Bd. unfold truncate. cbv zeta. nextif. prim.
+  destruct (get_total (Ledger_reqs l) r) as [q Hq]; [assumption|]. pose proof (B_toks _ _ Bd _ _ Hq) as F. unfold get. rewrite Hq. cbn [bind].
+  destruct (Req_live q); cbn [negb bind]; [|eexists _, _; reflexivity]. destruct (Nat.ltb m (Req_sure q)); cbn [bind]; [eexists _, _; reflexivity|].
+  destruct (Nat.ltb_spec (length (Req_toks q)) m) as [|Le]; [eexists _, _; reflexivity|].
+  rewrite (I_psize _ _ _ I). unfold div_u. destruct (Nat.eqb_spec P 0); [lia|]. cbn [bind].
+  pose proof (Nat.div_mod m P ltac:(lia)) as Dm. set (whole := m / P) in *. assert (Wm : whole <= m) by nia.
+  rewrite mul_total by (eapply fits_mono; [exact F|lia]). cbn [bind]. rewrite sub_total by lia. cbn [bind].
+  assert (Sh : exists b, (do tmp10 <- (if 0 <? m - whole * P then Some (whole <? length (Req_table q)) else Some false);
+    (if tmp10 then do tmp12 <- nth_error (Req_table q) whole; do tmp13 <- nth_error (Ledger_pages l) tmp12;
+       do tmp15 <- (if m - whole * P <? length (Page_toks tmp13) then do tmp14 <- nth_error (Ledger_pages l) tmp12; Some (negb (Page_pins tmp14 =? 1)) else Some false);
+       Some tmp15 else Some false)) = Some b).
+  { destruct (0 <? m - whole * P); cbn [bind]; [|eauto]. destruct (Nat.ltb_spec whole (length (Req_table q))) as [Lt|]; [|eauto].
+    destruct (get_total (Req_table q) whole Lt) as [p Hp]. rewrite Hp. cbn [bind]. destruct (I_req _ _ _ I _ _ _ _ Hq Hp) as (pg & suf & Hpg & _).
+    rewrite Hpg. cbn [bind]. destruct (_ <? _); cbn [bind]; eauto. }
+  (* what comes after the pages are given back *)
+  assert (After : forall k, whole <= k -> exists l1 q1, release l r k = Some l1 /\ nth_error (Ledger_reqs l1) r = Some q1 /\
+    forall p, nth_error (Req_table q1) whole = Some p -> exists pg, nth_error (Ledger_pages l1) p = Some pg).
+  { intros k _. destruct (release_total D l r q k I Hq) as [l1 E]. exists l1, (set_Req_table q (firstn k (Req_table q))). split; [exact E|].
+    apply release_ok in E as (q' & Hq' & _ & _ & R3 & R4). rewrite Hq in Hq'. injection Hq' as <-.
+    rewrite R3, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. split; [reflexivity|]. intros p Hp. cbn [Req_table set_Req_table] in Hp. apply nth_firstn in Hp as [_ Hp].
+    destruct (I_req _ _ _ I _ _ _ _ Hq Hp) as (pg & suf & Hpg & _). rewrite R4, Hpg. eexists. reflexivity. }
+  destruct (Nat.ltb_spec 0 (m - whole * P)) as [Rp|Rz]; cbn [bind] in Sh |- *.
+  - destruct Sh as [sh Sh]. rewrite Sh. cbn [bind]. nextif. rewrite add_total by (eapply fits_mono; [exact F|nia]). cbn [bind].
+    destruct (After (whole + 1) ltac:(lia)) as (l1 & q1 & E & H1 & Pg). rewrite E. cbn [bind]. rewrite H1. cbn [bind].
+    destruct (Nat.ltb_spec whole (length (Req_table q1))) as [Lt|]; cbn [bind].
+    + destruct (get_total (Req_table q1) whole Lt) as [p Hp]. rewrite Hp. cbn [bind]. destruct (Pg p Hp) as [pg Hpg]. rewrite Hpg. cbn [bind].
+      rewrite (put_total _ _ _ _ Hpg). cbn [bind]. simpl Ledger_reqs. rewrite H1. cbn [bind]. rewrite (put_total _ _ _ _ H1). cbn [bind]. eexists _, _; reflexivity.
+    + rewrite H1. cbn [bind]. rewrite (put_total _ _ _ _ H1). cbn [bind]. eexists _, _; reflexivity.
+  - destruct (After whole (Nat.le_refl _)) as (l1 & q1 & E & H1 & _). rewrite E. cbn [bind]. rewrite H1. cbn [bind].
+    rewrite (put_total _ _ _ _ H1). cbn [bind]. eexists _, _; reflexivity.
 Qed.
 
 Theorem unpin_total D l r : PInv P D l -> exists l' b, unpin l r = Some (l', b) /\
   (r < length (Ledger_reqs l) -> exists q, nth_error (Ledger_reqs l') r = Some q).
 Proof.
   intros I. unfold unpin. destruct (Nat.leb_spec (length (Ledger_reqs l)) r) as [Out|In]; [eexists _, _; split; [reflexivity|lia]|].
-  destruct (get_total (Ledger_reqs l) r In) as [q Hq]. unfold get at 1. rewrite Hq. cbn [bind].
-  match goal with |- context [for_range 0 ?m l ?f] =>
-    destruct (for_range_total (fun i x => Ledger_reqs x = Ledger_reqs l /\
-      forall p, page_at x p = option_map (fun pg => set_Page_pins pg (Page_pins pg - count_occ Nat.eq_dec (firstn i (Req_table q)) p)) (page_at l p))
-      f 0 m l) as (l1 & E & (R1 & _)); [lia| | |] end.
-  - intros i x Hi (Rx & Px). unfold get. rewrite Rx, Hq. cbn [bind]. destruct (get_total (Req_table q) i) as [p Hp]; [lia|]. rewrite Hp. cbn [bind]. cbv zeta.
-    destruct (I_req _ _ _ I _ _ _ _ Hq Hp) as (pg & suf & Hpg & _). pose proof (Px p) as Xp. rewrite Hpg in Xp. cbn [option_map] in Xp. rewrite Xp. cbn [bind].
-    assert (Ge : count_occ Nat.eq_dec (Req_table q) p <= Page_pins pg) by (rewrite (I_pins _ _ _ I _ _ Hpg); apply (pins_ge P Ppos l r); exact Hq).
-    assert (Cnt : count_occ Nat.eq_dec (firstn i (Req_table q)) p + 1 <= count_occ Nat.eq_dec (Req_table q) p).
-    { rewrite <- (firstn_skipn (i + 1) (Req_table q)) at 2. rewrite count_occ_app, (firstn_S _ _ _ Hp), count_occ_app. simpl.
-      destruct (Nat.eq_dec p p); [lia|congruence]. }
-    rewrite sub_total by (simpl; lia). cbn [bind]. rewrite (put_total _ _ _ _ Xp). cbn [bind]. eexists. split; [reflexivity|].
-    simpl. split; [exact Rx|]. intros p'. rewrite (nth_set_nth _ _ _ _ _ Xp), (firstn_S _ _ _ Hp), count_occ_app. simpl.
-    destruct (Nat.eqb_spec p' p) as [->|Ne].
-    + rewrite Hpg. simpl. destruct (Nat.eq_dec p p); [|congruence]. unfold set_Page_pins. simpl. do 2 f_equal. lia.
-    + rewrite Px. destruct (Nat.eq_dec p p'); [congruence|]. rewrite Nat.add_0_r. reflexivity.
-  - split; [reflexivity|]. intros p. simpl. destruct (page_at l p) as [pg|]; [|reflexivity]. simpl. rewrite Nat.sub_0_r. destruct pg; reflexivity.
-  - rewrite E. cbn [bind]. unfold get. rewrite R1, Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. eexists _, _. split; [reflexivity|].
-    intros _. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. eauto.
+  destruct (get_total (Ledger_reqs l) r In) as [q Hq]. destruct (release_total D l r q 0 I Hq) as [l1 E]. rewrite E. cbn [bind].
+  eexists _, _. split; [reflexivity|]. intros _. apply release_ok in E as (q' & _ & _ & _ & E & _). rewrite E, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. eauto.
 Qed.
 
 Theorem finish_total D l r : PInv P D l -> exists l' b, finish l r = Some (l', b).
@@ -327,9 +366,10 @@ Proof.
   assert (In : r < length (Ledger_reqs l)).
   { unfold unpin in E. destruct (Nat.leb_spec (length (Ledger_reqs l)) r); [congruence|assumption]. }
   destruct (Q In) as [q Hq]. unfold get. rewrite Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hq). cbn [bind]. simpl.
-  assert (Hq2 : nth_error (set_nth (Ledger_reqs l1) r (set_Req_live q false)) r = Some (set_Req_live q false)).
-  { rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. reflexivity. }
-  rewrite Hq2. cbn [bind]. rewrite (put_total _ _ _ _ Hq2). cbn [bind]. eexists _, _; reflexivity.
+  assert (Again : forall q1 q2, nth_error (set_nth (set_nth (Ledger_reqs l1) r q1) r q2) r = Some q2 /\ nth_error (set_nth (Ledger_reqs l1) r q2) r = Some q2).
+  { intros q1 q2. rewrite set_nth_twice, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. auto. }
+  rewrite (proj2 (Again q _)). cbn [bind]. rewrite (put_total _ _ _ _ (proj2 (Again q _))). cbn [bind]. simpl.
+  rewrite (proj1 (Again _ _)). cbn [bind]. rewrite (put_total _ _ _ _ (proj1 (Again _ _))). cbn [bind]. eexists _, _; reflexivity.
 Qed.
 
 Theorem reset_total l : exists l', reset l = Some l'.

@@ -3,6 +3,15 @@ From Coq Require Import List Arith Lia Bool.
 Import ListNotations.
 From Sametree Require Import Reference Core LedgerTypes Prims.
 
+Lemma prefix_firstn {A} (all x y : list A) n : all = x ++ y -> length x <= n -> firstn n all = x ++ firstn (n - length x) y.
+Proof. intros -> Le. rewrite firstn_app, firstn_all2 by exact Le. reflexivity. Qed.
+
+Lemma nth_firstn {A} : forall n (t : list A) k x, nth_error (firstn n t) k = Some x -> k < n /\ nth_error t k = Some x.
+Proof.
+  induction n as [|n IH]; intros [|a t] [|k] x H; simpl in *; try discriminate; [split; [lia|exact H]|].
+  apply IH in H as [Lt H]. split; [lia|exact H].
+Qed.
+
 Section Pages.
 Variables cell logits params : Type.
 Variable row_fn : nat -> nat -> list cell -> cell * logits.
@@ -46,7 +55,7 @@ Definition fill_row (r : nat) (q : Req) (kv t : nat) (b : bool) : row :=
 Inductive micro (l : Ledger) : Ledger -> list row -> Prop :=
 | M_attach r q p pg :
     req_at l r = Some q -> page_at l p = Some pg -> tail_full l q (Page_parent pg) -> plen pg = P ->
-    Page_toks pg = firstn P (skipn (tlen q * P) (Req_toks q)) ->
+    Page_toks pg = firstn P (skipn (tlen q * P) (Req_toks q)) -> tlen q * P + P < Req_sure q ->
     micro l (upd_req (upd_page l p (set_Page_pins pg (Page_pins pg + 1))) r
                      (set_Req_table q (Req_table q ++ [p]))) []
 | M_grow r q p pg c :
@@ -268,7 +277,7 @@ Qed.
 
 Lemma micro_step D L0 l R l' R2 : JInv D L0 l R -> micro l l' R2 -> exists D', JInv D' L0 l' (R ++ R2).
 Proof.
-  intros [I A N C T] M. destruct M as [r q p pg H Hp Tf Fl Tk | r q p pg c H Hp Tf Z | r q t0 p pg t b H Tb Hp Op Nt | p pg p2 pg2 Hp Hp2 F1 F2 E1 E2].
+  intros [I A N C T] M. destruct M as [r q p pg H Hp Tf Fl Tk _ | r q p pg c H Hp Tf Z | r q t0 p pg t b H Tb Hp Op Nt | p pg p2 pg2 Hp Hp2 F1 F2 E1 E2].
   - (* attach *)
     exists D. rewrite app_nil_r. destruct (tail_full_den _ _ _ _ _ I H Tf) as (_ & Ln & suf & Sf).
     assert (X : exists suf, Req_toks q = (D (Page_parent pg) ++ Page_toks pg) ++ suf).
@@ -434,16 +443,6 @@ Proof.
   unfold check_row. destruct (list_eq_dec _ _ _) as [|Ne]; [reflexivity|]. exfalso. apply Ne, C, Ir.
 Qed.
 
-(** the O(1) sampling gate implies Core's gate *)
-Lemma gate r q q0 kv t : Req_toks q = hist nat logits params q0 ->
-  nth_error (Req_toks q) kv = Some t -> S kv = length (Req_toks q) ->
-  r_full nat (fill_row r q kv t true) = hist nat logits params q0.
-Proof.
-  intros <- N K. unfold r_full. simpl. apply nth_error_split in N as (a & b & E & La). rewrite E in *.
-  rewrite app_length in K. simpl in K. destruct b; [|simpl in K; lia].
-  rewrite firstn_app, firstn_all2 by lia. replace (kv - length a) with 0 by lia. rewrite app_nil_r. reflexivity.
-Qed.
-
 (* ------------------------------------------------------------------ *)
 (** * Traces *)
 
@@ -452,6 +451,117 @@ Definition unpinned (l : Ledger) (r : nat) (q : Req) (l' : Ledger) : Prop :=
   Ledger_reqs l' = set_nth (Ledger_reqs l) r (set_Req_table q []) /\
   forall p, page_at l' p = option_map (fun pg => set_Page_pins pg (Page_pins pg - count_occ Nat.eq_dec (Req_table q) p)) (page_at l p).
 
+(** The request keeps its first [whole * P + rest] tokens and what is computed for them: pages beyond are given back, the
+    page that the cut goes through loses its tail. *)
+Definition cut (q : Req) (whole rest p : nat) : bool :=
+  (0 <? rest) && match nth_error (Req_table q) whole with Some p' => Nat.eqb p p' | None => false end.
+Definition held_on (whole rest : nat) : nat := if 0 <? rest then whole + 1 else whole.
+Definition cut_page (q : Req) (whole rest p : nat) (pg : Page) : Page :=
+  mkPage (Page_parent pg) (Page_cid pg) (Page_pins pg - count_occ Nat.eq_dec (skipn (held_on whole rest) (Req_table q)) p)
+    (if cut q whole rest p then firstn rest (Page_toks pg) else Page_toks pg).
+Definition cut_req (q : Req) (whole rest : nat) : Req :=
+  mkReq (Req_live q) (Req_sure q) (firstn (whole * P + rest) (Req_toks q)) (firstn (held_on whole rest) (Req_table q)).
+Definition truncated (l : Ledger) (r : nat) (q : Req) (whole rest : nat) (l' : Ledger) : Prop :=
+  rest < P /\ whole * P + rest <= length (Req_toks q) /\
+  Ledger_psize l' = Ledger_psize l /\ Ledger_next l' = Ledger_next l /\
+  Ledger_reqs l' = set_nth (Ledger_reqs l) r (cut_req q whole rest) /\
+  (forall p pg, page_at l p = Some pg -> cut q whole rest p = true -> rest < plen pg -> Page_pins pg = 1) /\
+  forall p, page_at l' p = option_map (cut_page q whole rest p) (page_at l p).
+
+(** a request has a page at most once: the page's parent says at which depth *)
+Lemma table_nodup D l r q : PInv D l -> req_at l r = Some q -> NoDup (Req_table q).
+Proof.
+  intros I Hq. apply NoDup_nth_error. intros i j Li E.
+  destruct (nth_error (Req_table q) i) as [p|] eqn:Ei; [|apply nth_error_None in Ei; lia].
+  destruct (I_req _ _ I _ _ _ _ Hq Ei) as (pg1 & s1 & H1 & L1 & _).
+  destruct (I_req _ _ I _ _ _ _ Hq (eq_sym E)) as (pg2 & s2 & H2 & L2 & _).
+  rewrite H1 in H2. injection H2 as <-. rewrite L1 in L2. apply Nat.mul_cancel_r in L2; [exact L2|lia].
+Qed.
+
+Lemma cut_toks q whole rest p pg : exists more, Page_toks pg = Page_toks (cut_page q whole rest p pg) ++ more.
+Proof.
+  unfold cut_page. cbn [Page_toks]. destruct (cut q whole rest p).
+  - exists (skipn rest (Page_toks pg)). symmetry. apply firstn_skipn.
+  - exists []. symmetry. apply app_nil_r.
+Qed.
+
+(** what another request holds is not cut *)
+Lemma cut_foreign D l r q whole rest l' r2 q2 p pg : PInv D l -> req_at l r = Some q -> truncated l r q whole rest l' -> r2 <> r ->
+  req_at l r2 = Some q2 -> In p (Req_table q2) -> page_at l p = Some pg -> Page_toks (cut_page q whole rest p pg) = Page_toks pg.
+Proof.
+  intros I Hq (Rl & _ & _ & _ & _ & Own & _) Ne Hq2 In2 Hp. unfold cut_page. cbn [Page_toks]. destruct (cut q whole rest p) eqn:C; [|reflexivity].
+  destruct (Nat.lt_ge_cases rest (plen pg)) as [Lt|Ge]; [|apply firstn_all2; exact Ge]. exfalso.
+  specialize (Own p pg Hp C Lt). rewrite (I_pins _ _ I _ _ Hp) in Own.
+  assert (In1 : In p (Req_table q)).
+  { unfold cut in C. destruct (nth_error (Req_table q) whole) as [p'|] eqn:N; [|rewrite andb_false_r in C; discriminate].
+    apply andb_true_iff in C as [_ C]. apply Nat.eqb_eq in C as ->. exact (nth_error_In _ _ N). }
+  pose proof (pins_two l r2 q2 r q p Hq2 Hq Ne In2 In1). lia.
+Qed.
+
+Theorem truncated_inv D l r q whole rest l' : PInv D l -> req_at l r = Some q -> truncated l r q whole rest l' ->
+  PInv D l' /\ le_ledger (abs D l') (abs D l).
+Proof.
+  intros I Hq Tr. pose proof Tr as (Rl & Nl & U1 & U2 & U3 & Own & U4).
+  assert (Cl : forall p pg, plen (cut_page q whole rest p pg) <= plen pg).
+  { intros p pg. destruct (cut_toks q whole rest p pg) as [more E]. rewrite E, app_length. lia. }
+  assert (Cut : forall p, cut q whole rest p = true -> 0 < rest /\ nth_error (Req_table q) whole = Some p).
+  { intros p C. unfold cut in C. apply andb_true_iff in C as [C1 C2]. apply Nat.ltb_lt in C1. split; [exact C1|].
+    destruct (nth_error (Req_table q) whole) as [p'|]; [|discriminate]. apply Nat.eqb_eq in C2 as ->. reflexivity. }
+  assert (Held : held_on whole rest <= whole + 1 /\ (whole < held_on whole rest -> 0 < rest)).
+  { unfold held_on. destruct (Nat.ltb_spec 0 rest); split; lia. }
+  split.
+  - constructor.
+    + rewrite U1. apply I.
+    + rewrite U2. apply I.
+    + intros p pg' Hp. rewrite U4 in Hp. destruct (page_at l p) as [pg|] eqn:H0; [|discriminate]. injection Hp as <-. rewrite U2.
+      destruct (I_page _ _ I _ _ H0) as (Y1 & Y2 & Y3 & Y4). pose proof (Cl p pg) as Le.
+      unfold page_ok. split; [exact Y1|]. split; [lia|]. split.
+      * intros F. assert (E : Page_toks (cut_page q whole rest p pg) = Page_toks pg).
+        { destruct (cut_toks q whole rest p pg) as [more E]. rewrite E. destruct more as [|x more]; [symmetry; apply app_nil_r|].
+          apply (f_equal (@length nat)) in E. rewrite app_length in E. simpl in E, F. lia. }
+        rewrite E in *. apply Y3. exact F.
+      * intros F. cbn [cut_page Page_pins]. enough (Page_pins pg <= 1) by lia. destruct (cut q whole rest p) eqn:C.
+        -- destruct (Nat.lt_ge_cases rest (plen pg)) as [Lt|Ge]; [rewrite (Own p pg H0 C Lt); lia|apply Y4; lia].
+        -- apply Y4. unfold cut_page in F. rewrite C in F. exact F.
+    + intros r2 q2 k p H2 Hk. rewrite U3, (nth_set_nth _ _ _ _ _ Hq) in H2. unfold entry_ok. rewrite U4. destruct (Nat.eqb_spec r2 r) as [->|Ne].
+      * injection H2 as <-. cbn [cut_req Req_table Req_toks] in *. pose proof Hk as Hk2. apply nth_firstn in Hk2 as [Lk Hk2].
+        destruct (I_req _ _ I _ _ _ _ Hq Hk2) as (pg & suf & X1 & X2 & X3 & X4). rewrite X1. cbn [option_map].
+        destruct (I_page _ _ I _ _ X1) as (_ & Y2 & _ & _). destruct (cut_toks q whole rest p pg) as [more Em].
+        eexists _, _. split; [reflexivity|]. cbn [cut_page Page_parent]. split; [exact X2|]. split.
+        -- apply prefix_firstn with (y := more ++ suf).
+           ++ rewrite X3. rewrite Em. rewrite <- !app_assoc. reflexivity.
+           ++ rewrite app_length, X2. pose proof (Cl p pg). destruct (Nat.lt_ge_cases k whole) as [Lt|Ge]; [nia|].
+              assert (k = whole) by lia. subst k. unfold cut_page, cut. cbn [Page_toks]. rewrite Hk2, Nat.eqb_refl.
+              destruct (Nat.ltb_spec 0 rest); [|lia]. cbn [andb]. rewrite firstn_length. lia.
+        -- intros Lt. rewrite firstn_length in Lt. unfold cut_page. cbn [Page_toks]. destruct (cut q whole rest p) eqn:C; [|apply X4; lia].
+           apply Cut in C as [_ C]. exfalso. enough (k = whole) by lia.
+           apply (proj1 (NoDup_nth_error (Req_table q)) (table_nodup D l r q I Hq)); [apply nth_error_Some; congruence|congruence].
+      * destruct (I_req _ _ I _ _ _ _ H2 Hk) as (pg & suf & X1 & X2 & X3 & X4). rewrite X1. cbn [option_map].
+        pose proof (cut_foreign D l r q whole rest l' r2 q2 p pg I Hq Tr Ne H2 (nth_error_In _ _ Hk) X1) as E.
+        exists (cut_page q whole rest p pg), suf. rewrite E. auto.
+    + intros p pg' Hp. rewrite U4 in Hp. destruct (page_at l p) as [pg|] eqn:H0; [|discriminate]. injection Hp as <-.
+      cbn [cut_page Page_pins]. rewrite (I_pins _ _ I _ _ H0). unfold pins at 2. rewrite U3.
+      pose proof (pins_set _ _ _ (cut_req q whole rest) p Hq) as E. cbn [cut_req Req_table] in E.
+      rewrite <- (firstn_skipn (held_on whole rest) (Req_table q)) in E at 1. rewrite count_occ_app in E. lia.
+  - intros s h Hs. apply abs_some in Hs as (pg' & Hp & Lt & ->). rewrite U4 in Hp. destruct (page_at l (s / P)) as [pg|] eqn:H0; [|discriminate].
+    injection Hp as <-. apply abs_some. exists pg. split; [exact H0|]. pose proof (Cl (s / P) pg). split; [lia|].
+    cbn [cut_page Page_parent]. f_equal. destruct (cut_toks q whole rest (s / P) pg) as [more E]. rewrite E.
+    rewrite firstn_app. replace (S (s mod P) - plen (cut_page q whole rest (s / P) pg)) with 0 by lia. rewrite firstn_O, app_nil_r. reflexivity.
+Qed.
+
+(** appending tokens to a history *)
+Lemma append_inv D l r q q' more : PInv D l -> req_at l r = Some q -> Req_table q' = Req_table q -> Req_toks q' = Req_toks q ++ more ->
+  PInv D (upd_req l r q').
+Proof.
+  intros I Hq Tq Mq. constructor; try apply I.
+  - intros r2 q2 k x H2 Hk. simpl in H2. rewrite (nth_set_nth _ _ _ _ _ Hq) in H2. destruct (Nat.eqb_spec r2 r) as [->|].
+    + injection H2 as <-. rewrite Tq in Hk. destruct (I_req _ _ I _ _ _ _ Hq Hk) as (pg & suf & X1 & X2 & X3 & X4).
+      exists pg, (suf ++ more). rewrite Mq, Tq, app_assoc, <- X3. auto.
+    + exact (I_req _ _ I _ _ _ _ H2 Hk).
+  - intros x pg Hx. rewrite (I_pins _ _ I _ _ Hx). unfold pins at 2. simpl.
+    pose proof (pins_set _ _ _ q' x Hq) as E. rewrite Tq in E. simpl in *. lia.
+Qed.
+
 (** rows that differ only in whether their logits are sampled *)
 Definition same_row (a b : row) : Prop := r_req _ a = r_req _ b /\ r_ctx _ a = r_ctx _ b /\ r_tok _ a = r_tok _ b /\
   r_reads _ a = r_reads _ b /\ r_write _ a = r_write _ b.
@@ -459,19 +569,21 @@ Definition same_row (a b : row) : Prop := r_req _ a = r_req _ b /\ r_ctx _ a = r
 Record pst := Pst { p_mem : nat -> cell; p_led : Ledger; p_rq : nat -> option rq; p_past : list rq }.
 Inductive pevent (S : pst) : pst -> Prop :=
 | PE_admit p prs : p_rq S (length (Ledger_reqs (p_led S))) = None ->
-    pevent S (Pst (p_mem S) (set_Ledger_reqs (p_led S) (Ledger_reqs (p_led S) ++ [mkReq true p []]))
+    pevent S (Pst (p_mem S) (set_Ledger_reqs (p_led S) (Ledger_reqs (p_led S) ++ [mkReq true (length p) p []]))
       (upd (p_rq S) (length (Ledger_reqs (p_led S))) (Some (Rq _ _ _ p prs [] true))) (p_past S))
 | PE_readmit r q q0 p prs : req_at (p_led S) r = Some q -> Req_table q = [] -> p_rq S r = Some q0 -> Reference.live _ _ _ q0 = false ->
-    pevent S (Pst (p_mem S) (upd_req (p_led S) r (mkReq true p []))
+    pevent S (Pst (p_mem S) (upd_req (p_led S) r (mkReq true (length p) p []))
       (upd (p_rq S) r (Some (Rq _ _ _ p prs [] true))) (q0 :: p_past S))
 | PE_step l' R R' m' : micros (p_led S) l' R -> solution R (p_mem S) m' ->
     Forall2 same_row R R' ->           (* the runner may drop the logits of a row *)
     pevent S (Pst m' l' (fold_left (commit _ _ _ _ Nat.eq_dec row_fn sample m') R' (p_rq S)) (p_past S))
-| PE_commit r q t : req_at (p_led S) r = Some q ->
-    pevent S (Pst (p_mem S) (upd_req (p_led S) r (set_Req_toks q (Req_toks q ++ [t]))) (p_rq S) (p_past S))
+| PE_append r q q' more : req_at (p_led S) r = Some q -> Req_table q' = Req_table q -> Req_toks q' = Req_toks q ++ more ->
+    pevent S (Pst (p_mem S) (upd_req (p_led S) r q') (p_rq S) (p_past S))
+| PE_truncate r q whole rest l' : req_at (p_led S) r = Some q -> truncated (p_led S) r q whole rest l' ->
+    pevent S (Pst (p_mem S) l' (p_rq S) (p_past S))
 | PE_unpin r q l' : req_at (p_led S) r = Some q -> unpinned (p_led S) r q l' -> pevent S (Pst (p_mem S) l' (p_rq S) (p_past S))
 | PE_finish r q q0 : req_at (p_led S) r = Some q -> Req_table q = [] -> p_rq S r = Some q0 ->
-    pevent S (Pst (p_mem S) (upd_req (p_led S) r (mkReq false [] []))
+    pevent S (Pst (p_mem S) (upd_req (p_led S) r (mkReq false 0 [] []))
                   (upd (p_rq S) r (Some (Rq _ _ _ (prompt _ _ _ q0) (prm _ _ _ q0) (gen _ _ _ q0) false))) (p_past S))
 | PE_scribble m' :                     (* memory that no page claims is anybody's: padding rows, warm-up, reuse *)
     (forall s pg, page_at (p_led S) (s / P) = Some pg -> s mod P < plen pg -> m' s = p_mem S s) ->
@@ -534,7 +646,7 @@ Proof.
       * intros p pg Hp. apply G in Hp as ->. reflexivity.
     + intros s h Hs. apply abs_some in Hs as (pg & Hp & Lt & _). apply G in Hp as ->. simpl in Lt. lia.
     + constructor.
-  - destruct E as [p prs Nn | r q q0 p prs Hq Tq Hq0 Dead | l' R R' m' M So Sr | r q t Hq | r q l' Hq U | r q q0 Hq Tq Hq0 | m' Sc | nx Hnx ]; simpl.
+  - destruct E as [p prs Nn | r q q0 p prs Hq Tq Hq0 Dead | l' R R' m' M So Sr | r q q' more Hq Tq Mq | r q whole rest l' Hq Tr | r q l' Hq U | r q q0 Hq Tq Hq0 | m' Sc | nx Hnx ]; simpl.
     + exists D, L. split; [|split; [exact Le|eapply R_event; [exact Re|apply Ev_arrive; exact Nn]]].
       constructor; try apply I.
       * intros r q k x Hq Hk. simpl in Hq. destruct (Nat.lt_ge_cases r (length (Ledger_reqs (p_led S)))).
@@ -549,13 +661,9 @@ Proof.
       eapply R_event; [exact Re|]. apply (Ev_step _ _ _ _ Nat.eq_dec row_fn sample (St _ _ _ _ (p_mem S) L (p_rq S) (p_past S))).
       * exact (same_rows_check _ _ _ Sr C).
       * exact (same_rows_solution _ _ _ _ Sr So).
-    + exists D, L. split; [|split; [exact Le|exact Re]]. constructor; try apply I.
-      * intros r2 q2 k x H2 Hk. simpl in H2. rewrite (nth_set_nth _ _ _ _ _ Hq) in H2. destruct (Nat.eqb_spec r2 r) as [->|].
-        -- injection H2 as <-. simpl in Hk. destruct (I_req _ _ I _ _ _ _ Hq Hk) as (pg & suf & X1 & X2 & X3 & X4).
-           exists pg, (suf ++ [t]). simpl. rewrite app_assoc, <- X3. auto.
-        -- exact (I_req _ _ I _ _ _ _ H2 Hk).
-      * intros x pg Hx. rewrite (I_pins _ _ I _ _ Hx). unfold pins at 2. simpl.
-        pose proof (pins_set _ _ _ (set_Req_toks q (Req_toks q ++ [t])) x Hq). simpl in *. lia.
+    + exists D, L. split; [|split; [exact Le|exact Re]]. exact (append_inv D _ r q q' more I Hq Tq Mq).
+    + exists D, L. destruct (truncated_inv D _ r q whole rest l' I Hq Tr) as [I' Less]. split; [exact I'|]. split; [|exact Re].
+      intros s h Hs. apply Le, Less. exact Hs.
     + destruct U as (U1 & U2 & U3 & U4). exists D, L.
       assert (B : forall p pg', page_at l' p = Some pg' -> exists pg, page_at (p_led S) p = Some pg /\ Page_toks pg' = Page_toks pg /\
                 Page_parent pg' = Page_parent pg /\ Page_cid pg' = Page_cid pg /\ Page_pins pg' = Page_pins pg - count_occ Nat.eq_dec (Req_table q) p).

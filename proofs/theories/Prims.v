@@ -10,6 +10,7 @@ Definition fits (bits : N) (n : nat) : bool := (N.of_nat n <? 2 ^ bits)%N.
 Definition add_u (bits : N) (a b : nat) : option nat := if fits bits (a + b) then Some (a + b) else None.
 Definition mul_u (bits : N) (a b : nat) : option nat := if fits bits (a * b) then Some (a * b) else None.
 Definition sub_u (bits : N) (a b : nat) : option nat := if b <=? a then Some (a - b) else None.
+Definition div_u (bits : N) (a b : nat) : option nat := if b =? 0 then None else Some (a / b).
 (** [assert!] *)
 Definition assert_u (c : bool) : option unit := if c then Some tt else None.
 Definition get {A} (l : list A) (i : nat) : option A := nth_error l i.

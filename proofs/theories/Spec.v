@@ -35,7 +35,8 @@ Definition runs (l : Ledger) (gs : list Launch) (m m' : nat -> cell) : Prop :=
   (forall g, In g gs -> m' (Launch_slot g) = fst (launch_out l m' g)) /\
   (forall s, ~ In s (map Launch_slot gs) -> m' s = m s).
 
-(** * What the runner does with the logits: for each row, in order, it takes the sampled token or drops it *)
+(** * What the runner does with the logits: for each row, in order, it takes the sampled token or drops it.  A row after
+    a guess gives a token too; the ledger refuses to commit it unless the guess was right.  Guesses may be dropped between. *)
 
 Definition received (q : rq) (t : nat) (lg : logits) : rq :=
   Rq (prompt _ _ _ q) (prm _ _ _ q) (gen _ _ _ q ++ [(t, lg)]) (live _ _ _ q).
@@ -47,9 +48,11 @@ Inductive sampled (l1 : Ledger) (m' : nat -> cell) :
 | sampled_take l Q g gs q lg t l2 l' Q' :
     Launch_sample g = true -> Q (Launch_req g) = Some q ->
     lg = snd (launch_out l1 m' g) -> t = sample (prm _ _ _ q) (Launch_pos g + 1) lg ->
-    commit l (Launch_req g) t = Some (l2, true) ->
+    commit l (Launch_req g) (Launch_pos g + 1) t = Some (l2, true) ->
     sampled l1 m' l2 (upd Q (Launch_req g) (Some (received q t lg))) gs l' Q' ->
-    sampled l1 m' l Q (g :: gs) l' Q'.
+    sampled l1 m' l Q (g :: gs) l' Q'
+| sampled_truncate l Q gs r n l2 l' Q' :
+    truncate l r n = Some (l2, true) -> sampled l1 m' l2 Q gs l' Q' -> sampled l1 m' l Q gs l' Q'.
 
 (** * The machine *)
 
@@ -77,6 +80,10 @@ Inductive event (S : machine) : machine -> Prop :=
     event S (Ma (x_mem S) l' (x_rq S) (x_past S))
 | E_scribble m' : (forall s, unclaimed (x_led S) s \/ m' s = x_mem S s) ->   (* padding rows, warm-up, anything *)
     event S (Ma m' (x_led S) (x_rq S) (x_past S))
+| E_draft r t l' : draft (x_led S) r t = Some (l', true) ->            (* a guess for a next token, right or wrong *)
+    event S (Ma (x_mem S) l' (x_rq S) (x_past S))
+| E_truncate r n l' : truncate (x_led S) r n = Some (l', true) ->      (* guesses are dropped *)
+    event S (Ma (x_mem S) l' (x_rq S) (x_past S))
 | E_preempt r l' : unpin (x_led S) r = Some (l', true) ->
     event S (Ma (x_mem S) l' (x_rq S) (x_past S))
 | E_finish r l' q : finish (x_led S) r = Some (l', true) -> x_rq S r = Some q ->
@@ -126,7 +133,8 @@ Definition never_panics : Prop := forall S, reachable S -> let l := x_led S in
   (forall p, admit l p <> None) /\ (forall r p, readmit l r p <> None) /\
   (forall rows ops, within (rows_asked ops) l -> step l rows ops <> None) /\
   (forall ops l1 gs b, step l [] ops = Some (l1, gs, b) -> reset l1 <> None) /\
-  (forall r t, within 0 l -> commit l r t <> None) /\
+  (forall r n t, within 0 l -> commit l r n t <> None) /\ (forall r t, draft l r t <> None) /\
+  (forall r n, within 0 l -> truncate l r n <> None) /\
   (forall r, within 0 l -> r < length (Ledger_reqs l) -> kv_len l r <> None /\ aligned l r <> None /\ tail_cid l r <> None) /\
   (forall r, unpin l r <> None) /\ (forall r, finish l r <> None) /\ reset l <> None.
 
@@ -144,4 +152,36 @@ Definition can_finish : Prop := forall S r q n, reachable S ->
   length (gen _ _ _ q) <= n -> total <= P * length (Ledger_pages l) ->
   fits 64 (total + P + P) = true -> fits 64 (Ledger_next l + total) = true ->
   exists S' q', events S S' /\ x_rq S' r = Some q' /\ prompt _ _ _ q' = prompt _ _ _ q /\ length (gen _ _ _ q') = n.
+
+(** ** The policy that ships *)
+
+(** The engine takes every step by [serve], which is given the oldest live request and whatever plan the scheduler proposes.
+    It does nothing but events, and then one accepted step. *)
+Definition serve_is_steps : Prop := forall S w a r pre ops l1 gs w1 b, reachable S ->
+  serve (x_led S) [] w a r pre ops = Some (l1, gs, w1, b) ->
+  exists S0 ops0, events S S0 /\ x_mem S0 = x_mem S /\ x_rq S0 = x_rq S /\ x_past S0 = x_past S /\
+                  step (x_led S0) [] ops0 = Some (l1, gs, true).
+
+(** Request [e] in entry [r] waits for its next row: [kv] of its tokens are computed, not all, and none is a guess.  It fits
+    the pool alone. *)
+Definition waits (l : Ledger) (r : nat) (e : Req) (kv : nat) : Prop :=
+  nth_error (Ledger_reqs l) r = Some e /\ Req_live e = true /\ Req_sure e = length (Req_toks e) /\
+  kv_len l r = Some kv /\ kv < length (Req_toks e) /\ length (Req_toks e) <= P * length (Ledger_pages l).
+Definition roomy (n : nat) (l : Ledger) : Prop := within n l /\ fits 32 (length (Ledger_pages l)) = true.
+
+(** Whatever is proposed, there is an accepted step, and it is not empty. *)
+Definition always_a_step : Prop := forall S r e kv w a pre ops, reachable S -> waits (x_led S) r e kv ->
+  roomy (rows_asked ops + 1) (x_led S) ->
+  exists l1 gs w1, serve (x_led S) [] w a r pre ops = Some (l1, gs, w1, true) /\ gs <> [].
+
+(** What is left to do for a request of which [total] positions are needed and [kv] computed: after a proposal that did not
+    advance it, it starts over once, and is then served alone. *)
+Definition left (w : Watch) (a total kv : nat) : nat :=
+  if (Nat.eqb (Watch_age w) a && Watch_alone w)%bool then total - kv else total + 1 + (total - kv).
+
+(** Every step leaves less to do for the oldest request. *)
+Definition oldest_advances : Prop := forall S r e kv w a pre ops l1 gs w1 total, reachable S -> waits (x_led S) r e kv ->
+  roomy (rows_asked ops + 1) (x_led S) -> length (Req_toks e) <= total ->
+  serve (x_led S) [] w a r pre ops = Some (l1, gs, w1, true) ->
+  exists kv1, kv_len l1 r = Some kv1 /\ left w1 a total kv1 < left w a total kv.
 End Spec.

@@ -37,7 +37,7 @@ fn prefilled() -> Ledger {
     for r in 0..REQUESTS {
         admit(&mut l, &prompt(r));
         assert!(step(&mut l, &mut Vec::new(), &prefill_ops(r)));
-        assert!(commit(&mut l, r, 1));
+        assert!(commit(&mut l, r, CONTEXT, 1));
     }
     l
 }
@@ -54,7 +54,8 @@ fn decode(l: &mut Ledger, rows: &mut Vec<ledger::Launch>, ops: &mut Vec<Op>) {
     }
     assert!(step(l, rows, ops));
     for r in 0..REQUESTS {
-        assert!(commit(l, r, 2));
+        let n = l.reqs()[r].sure;
+        assert!(commit(l, r, n, 2));
     }
 }
 

@@ -6,7 +6,9 @@
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 
-use ledger::{Ledger, Op, admit, aligned, commit, create, finish, kv_len, readmit, reset, step, unpin};
+use ledger::{
+    Ledger, Op, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, step, truncate, unpin,
+};
 
 /// A call that can be made again: a ledger cannot be copied, so a trial runs on a replayed one.
 #[derive(Clone)]
@@ -14,7 +16,11 @@ enum Call {
     Admit(Vec<u32>),
     Readmit(usize, Vec<u32>),
     Step(Vec<Op>),
-    Commit(usize, u32),
+    /// Entry, how far from the next certain position, token.
+    Commit(usize, usize, u32),
+    Draft(usize, u32),
+    /// Entry, how many guesses stay, plus one: 0 asks for too much.
+    Truncate(usize, usize),
     Unpin(usize),
     Finish(usize),
 }
@@ -35,9 +41,19 @@ fn make(l: &mut Ledger, call: &Call, out: &mut String) {
             let ok = readmit(l, *r, p);
             said(format!("readmit {} {r} {}", ok as u8, join(p)));
         }
-        Call::Commit(r, t) => {
-            let ok = commit(l, *r, *t);
-            said(format!("commit {} {r} {t}", ok as u8));
+        Call::Commit(r, beyond, t) => {
+            let n = l.reqs().get(*r).map_or(0, |req| req.sure) + beyond;
+            let ok = commit(l, *r, n, *t);
+            said(format!("commit {} {r} {n} {t}", ok as u8));
+        }
+        Call::Draft(r, t) => {
+            let ok = draft(l, *r, *t);
+            said(format!("draft {} {r} {t}", ok as u8));
+        }
+        Call::Truncate(r, stay) => {
+            let n = (l.reqs().get(*r).map_or(1, |req| req.sure) + stay).saturating_sub(1);
+            let ok = truncate(l, *r, n);
+            said(format!("truncate {} {r} {n}", ok as u8));
         }
         Call::Unpin(r) => {
             let ok = unpin(l, *r);
@@ -154,15 +170,23 @@ fn random(count: usize, out: &mut impl std::io::Write) -> std::io::Result<()> {
             let mut l = replay(psize, npages, &calls);
             let n = l.reqs().len();
             let r = s.below(n);
-            let due: Vec<usize> =
-                (0..n).filter(|&r| l.reqs()[r].live && kv_len(&l, r) == l.reqs()[r].toks.len()).collect();
-            calls.push(match s.below(20) {
+            let due: Vec<usize> = (0..n).filter(|&r| l.reqs()[r].live && kv_len(&l, r) >= l.reqs()[r].sure).collect();
+            calls.push(match s.below(24) {
                 0 => Call::Admit(s.prompt()),
                 1 => Call::Readmit(r, s.prompt()),
                 2 => Call::Finish(r),
                 3 => Call::Unpin(r),
-                4 => Call::Commit(r, s.below(3) as u32),
-                5..=8 if !due.is_empty() => Call::Commit(due[s.below(due.len())], s.below(3) as u32),
+                4 => Call::Commit(r, s.below(2), s.below(3) as u32),
+                5..=8 if !due.is_empty() => {
+                    let r = due[s.below(due.len())];
+                    let guess = l.reqs()[r].toks.get(l.reqs()[r].sure).copied();
+                    Call::Commit(r, 0, guess.filter(|_| s.chance(60)).unwrap_or(s.below(3) as u32))
+                }
+                9 | 10 => {
+                    let at = l.reqs()[r].toks.len();
+                    Call::Draft(r, if at < 4 && s.chance(80) { at as u32 } else { s.below(2) as u32 })
+                }
+                11 | 12 => Call::Truncate(r, s.below(3 + l.reqs()[r].toks.len() - l.reqs()[r].sure)),
                 _ => Call::Step(plan(&mut s, &mut l, npages)),
             });
         }
@@ -173,7 +197,64 @@ fn random(count: usize, out: &mut impl std::io::Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Every sequence of `depth` calls from the alphabet, after some beginnings that make interesting states.
+/// Every sequence of four calls from an alphabet, after a beginning.
+fn every_four(psize: usize, beginning: &[Call], calls: &[Call], text: &mut String) {
+    for mut code in 0..calls.len().pow(4) {
+        let mut all = beginning.to_vec();
+        for _ in 0..4 {
+            all.push(calls[code % calls.len()].clone());
+            code /= calls.len();
+        }
+        sequence(psize, 2, &all, text);
+    }
+}
+
+/// Guesses that are computed, shared, accepted and dropped: every sequence of four calls that concern them.
+fn exhaustive_guesses(out: &mut impl std::io::Write) -> std::io::Result<()> {
+    let step = |ops: &[Op]| Call::Step(ops.to_vec());
+    let calls = [
+        step(&[Op::Attach(1, 0)]),
+        step(&[Op::Attach(1, 1)]),
+        step(&[Op::Grow(0, 1)]),
+        step(&[Op::Grow(1, 1)]),
+        step(&[Op::Fill(0, 1)]),
+        step(&[Op::Fill(1, 1)]),
+        Call::Commit(0, 0, 1),
+        Call::Commit(0, 0, 2),
+        Call::Draft(0, 1),
+        Call::Draft(0, 2),
+        Call::Truncate(0, 1),
+        Call::Truncate(0, 2),
+        Call::Truncate(0, 3),
+        Call::Truncate(1, 1),
+        Call::Unpin(0),
+        Call::Finish(1),
+    ];
+    let begin = |a: &[u32], b: &[u32], more: &[Call]| {
+        let mut all = vec![Call::Admit(a.to_vec()), Call::Admit(b.to_vec())];
+        all.extend_from_slice(more);
+        all
+    };
+    let first = step(&[Op::Grow(0, 0), Op::Fill(0, 1)]);
+    let beginnings = [
+        // a guess that is not computed yet, in a page with room
+        (2, begin(&[1], &[1, 1, 1], &[first.clone(), Call::Draft(0, 1)])),
+        // the page that a guess filled is held by another request too
+        (2, begin(&[1], &[1, 1, 1], &[first.clone(), Call::Draft(0, 1), step(&[Op::Fill(0, 1), Op::Attach(1, 0)])])),
+        // pages of one token, two guesses
+        (1, begin(&[1], &[1, 1], &[first, Call::Draft(0, 1), Call::Draft(0, 1), step(&[Op::Grow(0, 1), Op::Fill(0, 1)])])),
+        // a page with two guesses, one computed
+        (3, begin(&[1], &[1, 1, 2], &[Call::Draft(0, 1), Call::Draft(0, 2), step(&[Op::Grow(0, 0), Op::Fill(0, 2)])])),
+    ];
+    for (psize, beginning) in &beginnings {
+        let mut text = String::new();
+        every_four(*psize, beginning, &calls, &mut text);
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Every sequence of four calls from the alphabet, after some beginnings that make interesting states.
 fn exhaustive(out: &mut impl std::io::Write) -> std::io::Result<()> {
     let requests = [0usize, 1];
     let pages = [0u32, 1];
@@ -186,7 +267,7 @@ fn exhaustive(out: &mut impl std::io::Write) -> std::io::Result<()> {
     ops.extend([Op::Adopt(0, 1), Op::Adopt(1, 0)]);
     let mut calls: Vec<Call> = ops.iter().map(|o| Call::Step(vec![o.clone()])).collect();
     for r in requests {
-        calls.extend([Call::Commit(r, 1), Call::Unpin(r), Call::Finish(r), Call::Readmit(r, vec![1])]);
+        calls.extend([Call::Commit(r, 0, 1), Call::Unpin(r), Call::Finish(r), Call::Readmit(r, vec![1])]);
     }
     let two = |a: &[u32], b: &[u32]| vec![Call::Admit(a.to_vec()), Call::Admit(b.to_vec())];
     let filled = |psize: usize, a: &[u32], b: &[u32]| {
@@ -203,15 +284,7 @@ fn exhaustive(out: &mut impl std::io::Write) -> std::io::Result<()> {
     ];
     let mut text = String::new();
     for (psize, beginning) in &beginnings {
-        // every sequence of four calls
-        for mut code in 0..calls.len().pow(4) {
-            let mut all = beginning.clone();
-            for _ in 0..4 {
-                all.push(calls[code % calls.len()].clone());
-                code /= calls.len();
-            }
-            sequence(*psize, 2, &all, &mut text);
-        }
+        every_four(*psize, beginning, &calls, &mut text);
         // every step of four operations
         for mut code in 0..ops.len().pow(4) {
             let mut plan = Vec::new();
@@ -235,7 +308,10 @@ fn main() -> std::io::Result<()> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     match args[..] {
         ["random", n] if n.parse::<usize>().is_ok() => random(n.parse().unwrap_or(0), &mut out)?,
-        ["exhaustive"] => exhaustive(&mut out)?,
+        ["exhaustive"] => {
+            exhaustive(&mut out)?;
+            exhaustive_guesses(&mut out)?;
+        }
         _ => {
             eprintln!("expected: differential random N, or: differential exhaustive");
             std::process::exit(2);

@@ -6,8 +6,8 @@
 //!
 //! Plain loops and index expressions are used on purpose: what is written here is what is proved.
 
-// The translator knows counted loops only, and gives each field of a record in full.
-#![allow(clippy::needless_range_loop)]
+// The translator knows counted loops only, lengths by `len`, and gives each field of a record in full.
+#![allow(clippy::needless_range_loop, clippy::len_zero)]
 
 /// One page of the KV pool and what its slots are known to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,9 @@ pub struct Page {
 pub struct Req {
     /// False once finished; the entry may then be reused with [`readmit`].
     pub live: bool,
-    /// Prompt and generated tokens.
+    /// How many of the leading tokens are certain: the prompt and the tokens received. Those behind them are guesses.
+    pub sure: usize,
+    /// Prompt and received tokens, then guesses (see [`draft`]).
     pub toks: Vec<u32>,
     /// Block table: page number of each page of positions.
     pub table: Vec<u32>,
@@ -54,15 +56,25 @@ pub struct Launch {
     pub tok: u32,
     /// Slot that the row's keys and values are written to: page number * page size + offset.
     pub slot: usize,
-    /// The row's logits give the request's next token.
+    /// The row's logits give a next token: the row stands at or behind the request's last certain token.
     pub sample: bool,
+}
+
+/// What [`serve`] remembers of the request that it watches over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Number of its arrival, which no other request has.
+    pub age: u64,
+    /// A plan has failed it: it is served alone until it ends.
+    pub alone: bool,
 }
 
 /// One change that a step plan asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `Attach(request, page)`: append a cached page to the block table: a prefix-cache hit. Accepted if the
-    /// page is full, continues exactly the request's pages, and holds the request's next tokens.
+    /// page is full, continues exactly the request's pages, and holds the request's next tokens, but not the last certain
+    /// one: that is always computed, since its row gives the token after it.
     Attach(usize, u32),
     /// `Grow(request, page)`: append an unpinned page, emptied. What it cached is forgotten: this is eviction.
     /// Accepted if all the request's pages are full.
@@ -116,7 +128,7 @@ pub fn aligned(l: &Ledger, r: usize) -> bool {
 /// [`readmit`], so that there are as many entries as requests were ever live together.
 pub fn admit(l: &mut Ledger, prompt: &[u32]) -> usize {
     let r = l.reqs.len();
-    l.reqs.push(Req { live: true, toks: prompt.to_vec(), table: Vec::new() });
+    l.reqs.push(Req { live: true, sure: prompt.len(), toks: prompt.to_vec(), table: Vec::new() });
     r
 }
 
@@ -129,7 +141,7 @@ pub fn readmit(l: &mut Ledger, r: usize, prompt: &[u32]) -> bool {
     if l.reqs[r].live || k != 0 {
         return false;
     }
-    l.reqs[r] = Req { live: true, toks: prompt.to_vec(), table: Vec::new() };
+    l.reqs[r] = Req { live: true, sure: prompt.len(), toks: prompt.to_vec(), table: Vec::new() };
     true
 }
 
@@ -149,7 +161,7 @@ fn attach(l: &mut Ledger, r: usize, p: u32) -> bool {
         return false;
     }
     let kv = l.reqs[r].table.len() * l.psize;
-    if kv + l.psize > l.reqs[r].toks.len() {
+    if kv + l.psize > l.reqs[r].toks.len() || kv + l.psize >= l.reqs[r].sure {
         return false;
     }
     let mut same = true;
@@ -200,8 +212,8 @@ fn fill1(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize) -> bool {
     let p = l.reqs[r].table[k - 1] as usize;
     let t = l.reqs[r].toks[kv];
     let slot = p * l.psize + l.pages[p].toks.len();
-    let last = kv + 1 == l.reqs[r].toks.len();
-    rows.push(Launch { req: r, pos: kv, tok: t, slot, sample: last });
+    let sample = kv + 1 >= l.reqs[r].sure;
+    rows.push(Launch { req: r, pos: kv, tok: t, slot, sample });
     l.pages[p].toks.push(t);
     if l.pages[p].toks.len() == l.psize {
         l.pages[p].cid = l.next;
@@ -272,17 +284,81 @@ pub fn step(l: &mut Ledger, rows: &mut Vec<Launch>, ops: &[Op]) -> bool {
     ok
 }
 
-/// The token sampled from a request's `sample` row joins its history. False, and no change, unless the request is live
-/// and all its tokens are in the cache.
-pub fn commit(l: &mut Ledger, r: usize, t: u32) -> bool {
+/// The token of position `n`, sampled from the row before it, joins the request's certain tokens. False, and no change,
+/// unless the request is live, `n` is the next certain position, and all before it are in the cache. A guess that stands at
+/// `n` must be `t`; otherwise drop it with [`truncate`] first.
+pub fn commit(l: &mut Ledger, r: usize, n: usize, t: u32) -> bool {
     if r >= l.reqs.len() {
         return false;
     }
     let kv = kv_len(l, r);
-    if !l.reqs[r].live || kv != l.reqs[r].toks.len() {
+    if !l.reqs[r].live || n != l.reqs[r].sure || kv < n {
+        return false;
+    }
+    let guessed = n < l.reqs[r].toks.len();
+    if guessed && l.reqs[r].toks[n] != t {
+        return false;
+    }
+    if !guessed {
+        l.reqs[r].toks.push(t);
+    }
+    l.reqs[r].sure += 1;
+    true
+}
+
+/// A guess for the request's next token, for speculative decoding: steps may compute it like any other token, and its row
+/// gives the token after it, which [`commit`] takes once the guess has turned out right. False unless the request is live.
+pub fn draft(l: &mut Ledger, r: usize, t: u32) -> bool {
+    if r >= l.reqs.len() {
+        return false;
+    }
+    if !l.reqs[r].live {
         return false;
     }
     l.reqs[r].toks.push(t);
+    true
+}
+
+// Give back the request's pages from its k-th on.
+fn release(l: &mut Ledger, r: usize, k: usize) {
+    for i in k..l.reqs[r].table.len() {
+        let p = l.reqs[r].table[i] as usize;
+        l.pages[p].pins -= 1;
+    }
+    l.reqs[r].table.truncate(k);
+}
+
+/// Drop the guesses from position `n` on, with what was computed for them. Pages that hold nothing before `n` are given
+/// back; their contents stay cached. The page that `n` lies in is emptied from there on. False, and no change, unless the
+/// request is live and `n` is within its guesses, and when that page is held by another request too, which reads those
+/// slots: then [`unpin`] is the way back.
+pub fn truncate(l: &mut Ledger, r: usize, n: usize) -> bool {
+    if r >= l.reqs.len() {
+        return false;
+    }
+    if !l.reqs[r].live || n < l.reqs[r].sure || n > l.reqs[r].toks.len() {
+        return false;
+    }
+    let whole = n / l.psize;
+    let rest = n - whole * l.psize;
+    let mut shared = false;
+    if rest > 0 && whole < l.reqs[r].table.len() {
+        let p = l.reqs[r].table[whole] as usize;
+        shared = l.pages[p].toks.len() > rest && l.pages[p].pins != 1;
+    }
+    if shared {
+        return false;
+    }
+    let mut kept = whole;
+    if rest > 0 {
+        kept += 1;
+    }
+    release(l, r, kept);
+    if rest > 0 && whole < l.reqs[r].table.len() {
+        let p = l.reqs[r].table[whole] as usize;
+        l.pages[p].toks.truncate(rest);
+    }
+    l.reqs[r].toks.truncate(n);
     true
 }
 
@@ -291,11 +367,7 @@ pub fn unpin(l: &mut Ledger, r: usize) -> bool {
     if r >= l.reqs.len() {
         return false;
     }
-    for i in 0..l.reqs[r].table.len() {
-        let p = l.reqs[r].table[i] as usize;
-        l.pages[p].pins -= 1;
-    }
-    l.reqs[r].table = Vec::new();
+    release(l, r, 0);
     true
 }
 
@@ -305,6 +377,7 @@ pub fn finish(l: &mut Ledger, r: usize) -> bool {
     let ok = unpin(l, r);
     if ok {
         l.reqs[r].live = false;
+        l.reqs[r].sure = 0;
         l.reqs[r].toks = Vec::new();
     }
     ok
@@ -318,4 +391,95 @@ pub fn reset(l: &mut Ledger) {
     for p in 0..l.pages.len() {
         l.pages[p] = Page { parent: 0, cid: 0, pins: 0, toks: Vec::new() };
     }
+}
+
+// The first page that no request holds; the number of pages when there is none.
+fn unheld(l: &Ledger) -> u32 {
+    let mut page: u32 = 0;
+    let mut found = false;
+    for p in 0..l.pages.len() {
+        if !found {
+            if l.pages[p].pins == 0 {
+                found = true;
+            } else {
+                page += 1;
+            }
+        }
+    }
+    page
+}
+
+// All requests but `r` give their pages back.
+fn clear_for(l: &mut Ledger, r: usize) {
+    for i in 0..l.reqs.len() {
+        if i != r {
+            unpin(l, i);
+        }
+    }
+}
+
+// One row of request `r`, which has the pool to itself for it.
+fn lone_row(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize) -> bool {
+    clear_for(l, r);
+    let full = aligned(l, r);
+    let mut ok = true;
+    if full {
+        let p = unheld(l);
+        ok = grow(l, r, p);
+    }
+    if ok {
+        ok = fill1(l, rows, r);
+    }
+    ok
+}
+
+// Follow a proposal. One that is refused, or launches nothing, is followed by forgetting everything. True when there is now
+// more of request `r` than before.
+fn follow(l: &mut Ledger, rows: &mut Vec<Launch>, r: usize, preempt: &[usize], ops: &[Op]) -> bool {
+    let before = kv_len(l, r);
+    for i in 0..preempt.len() {
+        unpin(l, preempt[i]);
+    }
+    let mut ok = step(l, rows, ops);
+    if rows.len() == 0 {
+        ok = false;
+    }
+    if !ok {
+        reset(l);
+        rows.truncate(0);
+    }
+    ok && kv_len(l, r) > before
+}
+
+/// A step that is certain to make progress, whatever is proposed. `r` is the entry of the oldest live request, which arrived
+/// as number `age`; the proposal is to take the pages of the requests `preempt`, then [`step`] with `ops`. When the ledger
+/// refuses it, or it launches nothing, everything is forgotten and the oldest request gets a row in its place. A proposal that has not computed more of the oldest request than there was before is the last one that is
+/// followed until that request ends: from then on it is served alone, row by row.
+///
+/// `rows` is passed in empty; afterwards it holds what to launch. False when there is nothing to compute for the oldest
+/// request, or when it does not fit the pool.
+pub fn serve(
+    l: &mut Ledger,
+    rows: &mut Vec<Launch>,
+    w: &mut Watch,
+    age: u64,
+    r: usize,
+    preempt: &[usize],
+    ops: &[Op],
+) -> bool {
+    if r >= l.reqs.len() {
+        return false;
+    }
+    if w.age != age {
+        w.age = age;
+        w.alone = false;
+    }
+    if !w.alone {
+        let advanced = follow(l, rows, r, preempt, ops);
+        w.alone = !advanced;
+    }
+    if rows.len() == 0 {
+        return lone_row(l, rows, r);
+    }
+    true
 }

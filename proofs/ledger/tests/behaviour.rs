@@ -1,6 +1,9 @@
 //! What a user of the ledger relies on, function by function.
 
-use ledger::{Launch, Ledger, Op, admit, aligned, commit, create, finish, kv_len, readmit, reset, step, unpin};
+use ledger::{
+    Launch, Ledger, Op, Watch, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, serve, step, truncate,
+    unpin,
+};
 
 const PAGE: usize = 4;
 
@@ -82,10 +85,11 @@ fn a_pinned_page_is_not_evicted_and_a_partial_last_page_blocks_growth() {
 fn commit_needs_every_token_computed() {
     let mut l = create(PAGE, 2);
     let r = admit(&mut l, &[1, 2]);
-    assert!(!commit(&mut l, r, 3));
+    assert!(!commit(&mut l, r, 2, 3));
     assert!(step(&mut l, &mut Vec::new(), &[Op::Grow(r, 0), Op::Fill(r, 2)]));
-    assert!(commit(&mut l, r, 3));
-    assert!(!commit(&mut l, r, 4), "3 has not been computed yet");
+    assert!(!commit(&mut l, r, 1, 3) && !commit(&mut l, r, 3, 3), "2 is the next position");
+    assert!(commit(&mut l, r, 2, 3));
+    assert!(!commit(&mut l, r, 3, 4), "3 has not been computed yet");
     assert_eq!(l.reqs()[r].toks, [1, 2, 3]);
 }
 
@@ -108,7 +112,7 @@ fn finished_entries_are_reused_and_hold_no_memory() {
     assert!(!readmit(&mut l, 0, &[7]), "still live");
     assert!(finish(&mut l, 0));
     assert!(l.reqs()[0].toks.is_empty() && l.reqs()[0].table.is_empty());
-    assert!(!grow(&mut l, 0, 1) && !commit(&mut l, 0, 1) && !one(&mut l, Op::Fill(0, 1)));
+    assert!(!grow(&mut l, 0, 1) && !commit(&mut l, 0, 0, 1) && !one(&mut l, Op::Fill(0, 1)));
     assert!(readmit(&mut l, 0, &[1, 2, 3, 4, 5]));
     assert_eq!(l.reqs().len(), 1);
     assert!(attach(&mut l, 0, 0), "the finished request's page is still cached");
@@ -135,7 +139,8 @@ fn numbers_out_of_range_are_refused() {
     assert!(!grow(&mut l, r, 2) && !grow(&mut l, r + 1, 0));
     assert!(!attach(&mut l, r, 2) && !attach(&mut l, r + 1, 0));
     assert!(!adopt(&mut l, 0, 2) && !adopt(&mut l, 2, 0));
-    assert!(!one(&mut l, Op::Fill(r + 1, 1)) && !commit(&mut l, r + 1, 0));
+    assert!(!one(&mut l, Op::Fill(r + 1, 1)) && !commit(&mut l, r + 1, 0, 0));
+    assert!(!draft(&mut l, r + 1, 0) && !truncate(&mut l, r + 1, 0));
     assert!(!unpin(&mut l, r + 1) && !finish(&mut l, r + 1));
     assert!(!step(&mut l, &mut Vec::new(), &[Op::Fill(r, 1)]), "no page yet");
 }

@@ -150,7 +150,7 @@ impl Body<'_> {
         if let BinOp::And(_) | BinOp::Or(_) = b.op {
             return self.lazy(e, b, out);
         }
-        let arithmetic = matches!(b.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_));
+        let arithmetic = matches!(b.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_));
         let is_literal = |e: &Expr| matches!(e, Expr::Lit(_));
         let want = if arithmetic { want } else { None };
         let ((x, xt), (y, yt)) = if is_literal(&b.left) && !is_literal(&b.right) {
@@ -166,11 +166,12 @@ impl Body<'_> {
             return refuse(e, "operand types");
         }
         let term = match (&b.op, &xt) {
-            (BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_), Ty::U(n)) => {
+            (BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_), Ty::U(n)) => {
                 let f = match b.op {
                     BinOp::Add(_) => "add_u",
                     BinOp::Sub(_) => "sub_u",
-                    _ => "mul_u",
+                    BinOp::Mul(_) => "mul_u",
+                    _ => "div_u",
                 };
                 let tmp = self.fresh();
                 out.push(format!("do {tmp} <- {f} {n} {x} {y};"));

@@ -170,6 +170,15 @@ impl<'a> Body<'a> {
                 }
                 self.assign(&m.receiver, format!("({r} ++ [{v}])"), &mut out)?;
             }
+            Stmt::Expr(Expr::MethodCall(m), Some(_)) if m.method == "truncate" && m.args.len() == 1 => {
+                let (r, t) = self.pure(&m.receiver, None, &mut out)?;
+                let Ty::Vec(_) = t else { return refuse(m, "truncate on a non-Vec") };
+                let (n, t) = self.pure(&m.args[0], Some(&Ty::U(64)), &mut out)?;
+                if t != Ty::U(64) {
+                    return refuse(m, "length type");
+                }
+                self.assign(&m.receiver, format!("(firstn {n} {r})"), &mut out)?;
+            }
             Stmt::Expr(e @ Expr::Call(_), Some(_)) => {
                 self.expr(e, None, &mut out, true)?;
             }
@@ -380,7 +389,7 @@ impl<'a> Body<'a> {
             Expr::Binary(b) if matches!(b.op, BinOp::AddAssign(_) | BinOp::SubAssign(_) | BinOp::MulAssign(_)) => {
                 all.push(self.root(&b.left)?);
             }
-            Expr::MethodCall(m) if m.method == "push" => all.push(self.root(&m.receiver)?),
+            Expr::MethodCall(m) if m.method == "push" || m.method == "truncate" => all.push(self.root(&m.receiver)?),
             Expr::Call(c) => {
                 if let Some((_, f)) = self.callee(c) {
                     for (a, p) in c.args.iter().zip(&f.params) {

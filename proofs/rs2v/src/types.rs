@@ -53,7 +53,7 @@ pub(crate) struct Items {
 
 /// Keywords of Coq, and lower-case names that the generated text itself uses.
 const RESERVED: &str = "end at by fix fun using where with exists exists2 forall cofix then let in if else match return as for \
-    length get put add_u sub_u mul_u fits assert_u bind for_range for_n negb andb orb nat list bool option unit tt app";
+    length get put add_u sub_u mul_u div_u firstn fits assert_u bind for_range for_n negb andb orb nat list bool option unit tt app";
 
 /// The name of a variable, function or field. Lower case only, so that it cannot be a constructor or a projection.
 pub(crate) fn lower(i: &Ident) -> Result<String> {

@@ -85,6 +85,8 @@ fn signatures() {
     refused("pub fn f(tmp1: u32) { }", "reserved name");
     refused("pub fn f(mk: u32) { }", "reserved name");
     refused("pub fn f(length: u32) { }", "reserved name");
+    refused("pub fn f(firstn: u32) { }", "reserved name");
+    refused("pub fn f(div_u: u32) { }", "reserved name");
     refused("pub fn f(forall: u32) { }", "reserved name");
     refused("pub fn f(Upper: u32) { }", "reserved name");
     refused("pub fn f(a: u32) -> u32 { }", "block without result");
@@ -110,7 +112,8 @@ fn expressions() {
     refused_in_body("let x = *n;", "operator");
     refused_in_body("let x = n as u32;", "only widening casts");
     refused_in_body("let x = n as i64;", "type");
-    refused_in_body("let x = n / 2;", "operator");
+    refused_in_body("let x = n / s.a;", "operand types");
+    refused_in_body("let x = n / true;", "operand types");
     refused_in_body("let x = n % 2;", "operator");
     refused_in_body("let x = n << 2;", "operator");
     refused_in_body("let x = n & 2;", "operator");
@@ -187,6 +190,10 @@ fn statements() {
     refused_in_body("n.push(1);", "push on a non-Vec");
     refused_in_body("s.v.push(n);", "element type");
     refused_in_body("s.v.pop();", "statement");
+    refused_in_body("n.truncate(1);", "truncate on a non-Vec");
+    refused_in_body("s.v.truncate(s.a);", "length type");
+    refused_in_body("s.v.truncate();", "statement");
+    refused_in_body("let x = s.v.truncate(1);", "method");
     refused_in_body("s.v.clear();", "statement");
     refused_in_body("{ s.a += 1; }", "expression");
     refused_in_body("println!();", "macro");

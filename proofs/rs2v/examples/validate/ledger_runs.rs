@@ -2,7 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ledger::{Launch, Ledger, Op, admit, commit, create, finish, readmit, reset, step, unpin};
+use ledger::{
+    Launch, Ledger, Op, Watch, admit, commit, create, draft, finish, readmit, reset, serve, step, truncate, unpin,
+};
 
 use crate::numbers;
 
@@ -12,7 +14,10 @@ enum Call {
     Admit(Vec<u32>),
     Readmit(usize, Vec<u32>),
     Step(Vec<Op>),
-    Commit(usize, u32),
+    Commit(usize, usize, u32),
+    Draft(usize, u32),
+    Truncate(usize, usize),
+    Serve(Watch, u64, usize, Vec<usize>, Vec<Op>),
     Unpin(usize),
     Finish(usize),
     Reset,
@@ -34,13 +39,17 @@ fn show(l: &Ledger) -> String {
     let pages: Vec<String> =
         l.pages().iter().map(|p| format!("mkPage {} {} {} {}", p.parent, p.cid, p.pins, numbers(&p.toks))).collect();
     let reqs: Vec<String> =
-        l.reqs().iter().map(|r| format!("mkReq {} {} {}", r.live, numbers(&r.toks), numbers(&r.table))).collect();
+        l.reqs().iter().map(|r| format!("mkReq {} {} {} {}", r.live, r.sure, numbers(&r.toks), numbers(&r.table))).collect();
     format!("(mkLedger {} {} [{}] [{}])", l.page_size(), l.next_cid(), pages.join("; "), reqs.join("; "))
 }
 
 fn show_rows(rows: &[Launch]) -> String {
     let one = |g: &Launch| format!("mkLaunch {} {} {} {} {}", g.req, g.pos, g.tok, g.slot, g.sample);
     format!("[{}]", rows.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
+fn show_watch(w: &Watch) -> String {
+    format!("(mkWatch {} {})", w.age, w.alone)
 }
 
 fn show_op(o: &Op) -> String {
@@ -59,7 +68,14 @@ fn make(l: &mut Ledger, call: &Call) -> (Vec<Launch>, Option<String>) {
         Call::Admit(p) => Some(admit(l, p).to_string()),
         Call::Readmit(r, p) => Some(readmit(l, *r, p).to_string()),
         Call::Step(ops) => Some(step(l, &mut rows, ops).to_string()),
-        Call::Commit(r, t) => Some(commit(l, *r, *t).to_string()),
+        Call::Commit(r, n, t) => Some(commit(l, *r, *n, *t).to_string()),
+        Call::Draft(r, t) => Some(draft(l, *r, *t).to_string()),
+        Call::Truncate(r, n) => Some(truncate(l, *r, *n).to_string()),
+        Call::Serve(watch, age, r, preempt, ops) => {
+            let mut watch = watch.clone();
+            let done = serve(l, &mut rows, &mut watch, *age, *r, preempt, ops);
+            Some(format!("{}, {done}", show_watch(&watch)))
+        }
         Call::Unpin(r) => Some(unpin(l, *r).to_string()),
         Call::Finish(r) => Some(finish(l, *r).to_string()),
         Call::Reset => {
@@ -77,14 +93,20 @@ fn equation(l: &mut Ledger, call: &Call) -> (String, String) {
         Call::Admit(p) => format!("admit {before} {}", numbers(p)),
         Call::Readmit(r, p) => format!("readmit {before} {r} {}", numbers(p)),
         Call::Step(ops) => format!("step {before} [] [{}]", ops.iter().map(show_op).collect::<Vec<_>>().join("; ")),
-        Call::Commit(r, t) => format!("commit {before} {r} {t}"),
+        Call::Commit(r, n, t) => format!("commit {before} {r} {n} {t}"),
+        Call::Draft(r, t) => format!("draft {before} {r} {t}"),
+        Call::Truncate(r, n) => format!("truncate {before} {r} {n}"),
+        Call::Serve(watch, age, r, preempt, ops) => {
+            let ops = ops.iter().map(show_op).collect::<Vec<_>>().join("; ");
+            format!("serve {before} [] {} {age} {r} {} [{ops}]", show_watch(watch), numbers(preempt))
+        }
         Call::Unpin(r) => format!("unpin {before} {r}"),
         Call::Finish(r) => format!("finish {before} {r}"),
         Call::Reset => format!("reset {before}"),
     };
     let run = AssertUnwindSafe(|| {
         let (rows, result) = make(l, call);
-        let rows = if let Call::Step(_) = call { format!(", {}", show_rows(&rows)) } else { String::new() };
+        let rows = if let Call::Step(_) | Call::Serve(..) = call { format!(", {}", show_rows(&rows)) } else { String::new() };
         match result {
             Some(x) => format!("Some ({}{rows}, {x})", show(l)),
             None => format!("Some {}", show(l)),
@@ -144,10 +166,24 @@ pub fn equations() -> (String, String) {
         for _ in 0..14 {
             let reqs = l.reqs().len() + usize::from(s.below(12) == 0);
             let r = s.below(reqs.max(1));
-            let call = match s.below(12) {
+            let call = match s.below(15) {
                 0 | 1 => Call::Admit(prompt(&mut s)),
                 2 => Call::Readmit(r, prompt(&mut s)),
-                3 => Call::Commit(r, s.below(3) as u32),
+                3 => {
+                    let sure = l.reqs().get(r).map_or(0, |req| req.sure);
+                    Call::Commit(r, sure + usize::from(s.below(8) == 0), s.below(3) as u32)
+                }
+                7 => Call::Draft(r, s.below(3) as u32),
+                8 => {
+                    let sure = l.reqs().get(r).map_or(0, |req| req.sure);
+                    Call::Truncate(r, sure + s.below(3))
+                }
+                9 => {
+                    let watch = Watch { age: s.below(2) as u64, alone: s.below(3) == 0 };
+                    let preempt = (0..s.below(3)).map(|_| s.below(reqs + 1)).collect();
+                    let ops = if s.below(4) == 0 { Vec::new() } else { plan(&mut s, psize, npages, &log, reqs) };
+                    Call::Serve(watch, s.below(2) as u64, r, preempt, ops)
+                }
                 4 => Call::Finish(r),
                 5 => Call::Unpin(r),
                 6 if s.below(3) == 0 => Call::Reset,

@@ -91,6 +91,20 @@ fn tricky_equations() -> String {
         say(format!("checked {a} {b}"), outcome(|| checked(a as u32, b as u32).to_string()));
         say(format!("wide {a}"), outcome(|| wide(a as u32).to_string()));
     }
+    for (a, b) in [(7, 3), (6, 3), (0, 5), (7, 0)] {
+        say(format!("over_both {a} {b}"), outcome(|| over_both(a, b).to_string()));
+    }
+    for (i, n) in [(0, 0), (0, 1), (0, 2), (0, 5), (0, 9), (1, 0), (2, 3), (3, 0)] {
+        let mut s = sample(1);
+        let left = format!("cut {} {i} {n}", store(&s));
+        say(
+            left,
+            outcome(|| {
+                let r = cut(&mut s, i, n);
+                format!("({}, {r})", store(&s))
+            }),
+        );
+    }
     for a in [0, 3] {
         say(format!("build {a}"), outcome(|| store(&build(a))));
     }

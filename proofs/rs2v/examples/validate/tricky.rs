@@ -83,6 +83,21 @@ pub fn over(a: u32, b: u32) -> u32 {
     a + b * 2
 }
 
+/// Division, by zero too; rounding down.
+pub fn over_both(a: usize, b: usize) -> usize {
+    let c = a / b;
+    c * 10 + a / 2
+}
+
+/// Cutting a vector inside a vector, shorter, to its length and beyond.
+pub fn cut(s: &mut Store, i: usize, n: usize) -> usize {
+    if n < 9 {
+        s.w[i].truncate(n);
+    }
+    s.v.truncate(s.w.len());
+    s.w[i].len()
+}
+
 /// Widening; the multiplication is in 64 bits.
 pub fn wide(a: u32) -> u64 {
     let b = a as u64;
