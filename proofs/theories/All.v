@@ -1,13 +1,19 @@
 (** The root: what is not reached from here is not part of the proof, and [check.sh] rejects it. *)
-From Sametree Require Import Spec Main Progress Names Necessity Async.
+From Sametree Require Import Spec Main Progress Serve Names Necessity Async.
 
 Print Assumptions equals_reference.
 Print Assumptions deterministic.
 Print Assumptions never_retracted.
 Print Assumptions order_free.
+Print Assumptions truncate_forgets.
 Print Assumptions never_panics.
+Print Assumptions serve_never_panics.
 Print Assumptions layered_engine.
 Print Assumptions named_equals_reference.
+Print Assumptions serve_is_steps.
+Print Assumptions always_a_step.
+Print Assumptions waits_on.
+Print Assumptions every_request_ends.
 Print Assumptions can_finish.
 Print Assumptions can_advance.
 Print Assumptions Core.step_sound.

@@ -265,9 +265,9 @@ Proof.
       pose proof (kvn_bound D l x qx I Hx) as Bx. rewrite firstn_app. replace (kvn l qx - length (Req_toks qx)) with 0 by lia.
       rewrite firstn_O, app_nil_r. exact Ex.
     + intros x. simpl. rewrite (nth_set_nth _ _ _ _ _ Hq). unfold upd. destruct (Nat.eqb_spec x (Launch_req g)) as [->|Ne]; [|exact (Sy x)].
-      eexists. split; [reflexivity|]. split; [rewrite Lq', <- Lq; exact X3|]. intros _. specialize (Nt X4). rewrite Sq'. split.
+      eexists. split; [reflexivity|]. split; [rewrite Lq', <- Lq; exact X3|]. intros _. destruct (Nt X4) as [Nt1 _]. rewrite Sq'. split.
       * enough (Launch_pos g + 1 < length (Req_toks q')) by lia. apply nth_error_Some. congruence.
-      * rewrite (firstn_S _ _ _ Nt), Mq', firstn_app. replace (Launch_pos g + 1 - length (Req_toks q)) with 0 by lia.
+      * rewrite (firstn_S _ _ _ Nt1), Mq', firstn_app. replace (Launch_pos g + 1 - length (Req_toks q)) with 0 by lia.
         rewrite firstn_O, app_nil_r, X5. unfold Reference.hist. simpl. rewrite map_app, app_assoc. reflexivity.
     + exact Ggs.
     + exists (flagged l1 g true :: R'). split; [constructor; [repeat split|exact F]|].

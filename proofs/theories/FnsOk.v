@@ -314,7 +314,8 @@ Qed.
 Theorem commit_ok l r n t l' : commit l r n t = Some (l', true) ->
   exists q q' more kv, req_at l r = Some q /\ Req_live q = true /\ n = Req_sure q /\ kv_len l r = Some kv /\ n <= kv /\
     l' = upd_req l r q' /\ Req_live q' = true /\ Req_sure q' = n + 1 /\ Req_table q' = Req_table q /\
-    Req_toks q' = Req_toks q ++ more /\ (n <= length (Req_toks q) -> nth_error (Req_toks q') n = Some t).
+    Req_toks q' = Req_toks q ++ more /\
+    (n <= length (Req_toks q) -> nth_error (Req_toks q') n = Some t /\ length (Req_toks q') = Nat.max (length (Req_toks q)) (n + 1)).
 Proof.
   intros H. unfold commit in H. run H. simpl in *. unfold get in *. the_req l r q Hq.
   match goal with K : kv_len l r = Some ?x |- _ => rename K into Hk, x into kv end.
@@ -323,10 +324,12 @@ Proof.
   match goal with K : (if _ then _ else Some false) = Some false |- _ => rename K into Guess end.
   destruct (Nat.ltb_spec (Req_sure q) (length (Req_toks q))) as [Lt|Ge]; simpl in App.
   - injection App as <-. rewrite Hq in H8. injection H8 as <-. run Guess.
-    exists q, (set_Req_sure q (Req_sure q + 1)), [], kv. unfold upd_req, get in *. simpl. rewrite app_nil_r. repeat split; auto. intros _. congruence.
+    exists q, (set_Req_sure q (Req_sure q + 1)), [], kv. unfold upd_req, get in *. simpl. rewrite app_nil_r. repeat split; auto; [congruence|lia].
   - run App. simpl in *. rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl in H8. injection H8 as <-.
     exists q, (mkReq (Req_live q) (Req_sure q + 1) (Req_toks q ++ [t]) (Req_table q)), [t], kv. unfold upd_req. simpl. rewrite set_nth_twice.
-    repeat split; auto. intros Le. rewrite nth_error_app2 by lia. replace (Req_sure q - length (Req_toks q)) with 0 by lia. reflexivity.
+    repeat split; auto.
+    + rewrite nth_error_app2 by lia. replace (Req_sure q - length (Req_toks q)) with 0 by lia. reflexivity.
+    + rewrite app_length. simpl. lia.
 Qed.
 
 Theorem draft_ok l r t l' : draft l r t = Some (l', true) ->

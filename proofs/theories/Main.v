@@ -65,6 +65,24 @@ Proof.
   rewrite (proj2 (nth_error_None _ _) (le_n _)) in X. congruence.
 Qed.
 
+Theorem truncate_forgets : Spec.truncate_forgets cell logits params row_fn sample P.
+Proof.
+  intros S r n l' R Cu. pose proof (reachable_Ppos S R) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos S R) as (D & I). pose proof (I_psize _ _ _ I) as Ps.
+  apply truncate_ok in Cu as (q & whole & rest & Hq & _ & En & _ & Tr); [|lia]. rewrite Ps in En, Tr. subst n.
+  destruct (truncated_inv P Ppos D _ r q whole rest l' I Hq Tr) as [I' _]. pose proof Tr as (Rl & Nl & Ps' & _ & U3 & _ & U4).
+  assert (Hr : nth_error (Ledger_reqs l') r = Some (cut_req P q whole rest)) by (rewrite U3, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl; reflexivity). split.
+  - intros kv K. apply (kv_kvn _ _ _ _ Hr) in K. subst kv. pose proof (kvn_bound P Ppos D l' r _ I' Hr) as B. simpl in B. rewrite firstn_length in B. lia.
+  - intros i Le Lt. rewrite Ps', Ps in Lt. unfold Spec.slot_at, Spec.table_of in *. rewrite Hr in *. cbn [cut_req Req_table] in *. rewrite Ps', Ps. intros pg Hp.
+    pose proof (Nat.div_mod i P ltac:(lia)) as Dm. pose proof (Nat.mod_upper_bound i P ltac:(lia)) as Mb. rewrite firstn_length in Lt.
+    assert (Wi : i / P = whole /\ 0 < rest /\ held_on whole rest = whole + 1).
+    { unfold held_on in *. destruct (Nat.ltb_spec 0 rest); nia. }
+    destruct Wi as (Wi & Rp & Hd). destruct (divmod P Ppos (nth (i / P) (firstn (held_on whole rest) (Req_table q)) 0) (i mod P) Mb) as [Sd Sm]. rewrite Sd in Hp. rewrite Sm.
+    rewrite Wi in *. rewrite U4 in Hp. destruct (nth_error (Req_table q) whole) as [p|] eqn:Np; [|apply nth_error_None in Np; lia].
+    assert (Nth : nth whole (firstn (held_on whole rest) (Req_table q)) 0 = p) by (apply nth_error_nth; rewrite nth_firstn_lt by lia; exact Np).
+    rewrite Nth in Hp. destruct (nth_error (Ledger_pages (x_led S)) p) as [pg0|]; [|discriminate]. injection Hp as <-.
+    unfold cut_page, cut. cbn [Page_toks]. rewrite Np, Nat.eqb_refl. destruct (Nat.ltb_spec 0 rest); [|lia]. cbn [andb]. rewrite firstn_length. lia.
+Qed.
+
 (** an accepted step, as [Core] sees it *)
 Lemma accepted S ops l1 gs : reachable S -> step (x_led S) [] ops = Some (l1, gs, true) ->
   exists L, Inv nat cell logits row_fn L (Spec.x_mem _ _ _ S) /\ check_step nat Nat.eq_dec L (map (row_of l1) gs) = true.
@@ -91,36 +109,40 @@ Proof.
   pose proof (proj1 (nth_error_None _ _) (proj1 (N _) (proj2 (nth_error_None _ _) (le_n _)))).
   pose proof (proj1 (nth_error_None _ _) (proj2 (N _) (proj2 (nth_error_None _ _) (le_n _)))). lia.
 Qed.
+Lemma event_pages S S' : reachable S -> Spec.event cell logits params row_fn sample P S S' ->
+  length (Ledger_pages (x_led S')) = length (Ledger_pages (x_led S)).
+Proof.
+  intros R E. pose proof (reachable_Ppos S R) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos S R) as (D & I). pose proof (I_psize _ _ _ I) as Ps.
+  assert (Map : forall l l' (f : nat -> Page -> Page), (forall p, nth_error (Ledger_pages l') p = option_map (f p) (nth_error (Ledger_pages l) p)) ->
+    length (Ledger_pages l') = length (Ledger_pages l)) by (intros l l' f; apply mapped_length).
+  assert (Unp : forall l r l', unpin l r = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
+  { intros l r l' U. apply unpin_ok in U as (q & _ & _ & _ & _ & Pg). exact (Map l l' _ Pg). }
+  assert (Tru : forall l r n l', 0 < Ledger_psize l -> truncate l r n = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
+  { intros l r n l' Pp U. apply truncate_ok in U as (q & w & t & _ & _ & _ & _ & _ & _ & _ & _ & _ & _ & Pg); [|exact Pp]. exact (Map l l' _ Pg). }
+  assert (Rst : forall l l', reset l = Some l' -> length (Ledger_pages l') = length (Ledger_pages l)).
+  { intros l l' Re. apply reset_ok in Re. subst l'. simpl. apply map_length. }
+  assert (Stp : forall ops l1 gs b, step (x_led S) [] ops = Some (l1, gs, b) -> length (Ledger_pages l1) = length (Ledger_pages (x_led S))).
+  { intros ops l1 gs b St. apply step_ok in St as (g & _ & M & _); [|lia]. exact (proj1 (proj2 (micros_shape _ _ _ _ M))). }
+  destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r t l' Dr|r n l' Cu|r l' U|r l' q0 F Hq0]; simpl.
+  + apply admit_ok in A as [_ ->]. reflexivity.
+  + apply readmit_ok in A as (q & _ & _ & _ & ->). reflexivity.
+  + rewrite <- (Stp _ _ _ _ St). assert (P1 : 0 < Ledger_psize l1) by (apply step_ok in St as (g & _ & M & _); [|lia]; pose proof (step_psize _ _ _ M); lia).
+    clear - Rs P1 Tru. revert P1. induction Rs as [l Q|l Q g gs l' Q' _ IH|l Q g gs q lg t l3 l' Q' _ _ _ _ Cm _ IH|l Q gs x n l3 l' Q' Cu _ IH]; intros P1; auto.
+    * apply commit_ok in Cm as (q0 & q1 & more & kv & _ & _ & _ & _ & _ & -> & _). exact (IH P1).
+    * rewrite <- (Tru _ _ _ _ P1 Cu). apply IH. apply truncate_ok in Cu as (q & w & t & _ & _ & _ & _ & _ & _ & E & _); [|exact P1]. lia.
+  + rewrite (Rst _ _ Re). exact (Stp _ _ _ _ St).
+  + exact (Rst _ _ Re).
+  + reflexivity.
+  + apply draft_ok in Dr as (q & _ & _ & ->). reflexivity.
+  + refine (Tru _ _ _ _ _ Cu). lia.
+  + exact (Unp _ _ _ U).
+  + apply finish_ok in F as (l1 & q & U & _ & ->). exact (Unp _ _ _ U).
+Qed.
 Lemma pool_size S : reachable S -> fits 64 (P * length (Ledger_pages (x_led S))) = true.
 Proof.
   induction 1 as [m n l C|S S' R IH E].
   - apply create_ok in C as (-> & _ & F). simpl. rewrite repeat_length. exact F.
-  - pose proof (reachable_Ppos S R) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos S R) as (D & I). pose proof (I_psize _ _ _ I) as Ps.
-    enough (L : length (Ledger_pages (x_led S')) = length (Ledger_pages (x_led S))) by (rewrite L; exact IH).
-    assert (Map : forall l l' (f : nat -> Page -> Page), (forall p, nth_error (Ledger_pages l') p = option_map (f p) (nth_error (Ledger_pages l) p)) ->
-      length (Ledger_pages l') = length (Ledger_pages l)) by (intros l l' f; apply mapped_length).
-    assert (Unp : forall l r l', unpin l r = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
-    { intros l r l' U. apply unpin_ok in U as (q & _ & _ & _ & _ & Pg). exact (Map l l' _ Pg). }
-    assert (Tru : forall l r n l', 0 < Ledger_psize l -> truncate l r n = Some (l', true) -> length (Ledger_pages l') = length (Ledger_pages l)).
-    { intros l r n l' Pp U. apply truncate_ok in U as (q & w & t & _ & _ & _ & _ & _ & _ & _ & _ & _ & _ & Pg); [|exact Pp]. exact (Map l l' _ Pg). }
-    assert (Rst : forall l l', reset l = Some l' -> length (Ledger_pages l') = length (Ledger_pages l)).
-    { intros l l' Re. apply reset_ok in Re. subst l'. simpl. apply map_length. }
-    assert (Stp : forall ops l1 gs b, step (x_led S) [] ops = Some (l1, gs, b) -> length (Ledger_pages l1) = length (Ledger_pages (x_led S))).
-    { intros ops l1 gs b St. apply step_ok in St as (g & _ & M & _); [|lia]. exact (proj1 (proj2 (micros_shape _ _ _ _ M))). }
-    destruct E as [p prs l' r A|r p prs l' q0 A Hq0|ops l1 gs m' l2 Q2 St So Rs|ops l1 gs l2 St Re|l' Re|m' Sc|r t l' Dr|r n l' Cu|r l' U|r l' q0 F Hq0]; simpl.
-    + apply admit_ok in A as [_ ->]. reflexivity.
-    + apply readmit_ok in A as (q & _ & _ & _ & ->). reflexivity.
-    + rewrite <- (Stp _ _ _ _ St). assert (P1 : 0 < Ledger_psize l1) by (apply step_ok in St as (g & _ & M & _); [|lia]; pose proof (step_psize _ _ _ M); lia).
-      clear - Rs P1 Tru. revert P1. induction Rs as [l Q|l Q g gs l' Q' _ IH|l Q g gs q lg t l3 l' Q' _ _ _ _ Cm _ IH|l Q gs x n l3 l' Q' Cu _ IH]; intros P1; auto.
-      * apply commit_ok in Cm as (q0 & q1 & more & kv & _ & _ & _ & _ & _ & -> & _). exact (IH P1).
-      * rewrite <- (Tru _ _ _ _ P1 Cu). apply IH. apply truncate_ok in Cu as (q & w & t & _ & _ & _ & _ & _ & _ & E & _); [|exact P1]. lia.
-    + rewrite (Rst _ _ Re). exact (Stp _ _ _ _ St).
-    + exact (Rst _ _ Re).
-    + reflexivity.
-    + apply draft_ok in Dr as (q & _ & _ & ->). reflexivity.
-    + refine (Tru _ _ _ _ _ Cu). lia.
-    + exact (Unp _ _ _ U).
-    + apply finish_ok in F as (l1 & q & U & _ & ->). exact (Unp _ _ _ U).
+  - rewrite (event_pages S S' R E). exact IH.
 Qed.
 
 Theorem never_panics : Spec.never_panics cell logits params row_fn sample P.

@@ -384,6 +384,62 @@ Proof.
       exists l4, [g], (mkWatch a true), 1. repeat (split; [first [reflexivity|discriminate|assumption]|]). left. reflexivity.
 Qed.
 
+(** ** No panic, for any request *)
+Lemma unheld_total l : fits 32 (length (Ledger_pages l)) = true -> exists p, unheld l = Some p.
+Proof.
+  intros F. unfold unheld. cbv zeta.
+  match goal with |- context [for_range 0 ?m ?s ?f] => destruct (for_range_total (fun i (x : nat * bool) => fst x <= i) f 0 m s) as ([p b] & E & _); [lia| |apply Nat.le_refl|] end.
+  - intros i [p b] Hi Le. cbn [fst] in Le. destruct b; cbn [negb bind]; [eexists; split; [reflexivity|simpl; lia]|].
+    destruct (get_total (Ledger_pages l) i) as [pg Hp]; [lia|]. unfold get. rewrite Hp. cbn [bind]. destruct (Nat.eqb (Page_pins pg) 0).
+    + eexists. split; [reflexivity|]. simpl. lia.
+    + rewrite add_total by (eapply fits_mono; [exact F|lia]). cbn [bind]. eexists. split; [reflexivity|]. simpl. lia.
+  - rewrite E. cbn [bind]. eauto.
+Qed.
+
+Lemma lone_row_total S r : reachable S -> r < length (Ledger_reqs (x_led S)) -> roomy 1 (x_led S) -> lone_row (x_led S) [] r <> None.
+Proof.
+  intros R Ir (W & F32). destruct (clear_for_does S r R) as (l0 & C & E & Ca & _). unfold lone_row. rewrite C. cbn [bind]. cbv zeta.
+  pose proof (events_reachable _ _ R E) as R1. pose proof (reachable_Ppos _ _ _ _ _ _ _ R1) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos _ R1) as (D & I). cbn [on Spec.x_led] in I.
+  assert (Bd : Bound P 1 l0) by (constructor; [exact (calm_within P 1 _ _ Ca W)|exact (pool_size _ _ _ _ _ _ _ R1)]).
+  destruct (get_total (Ledger_reqs l0) r) as [q Hq]; [rewrite (proj1 (proj2 (proj2 Ca))); exact Ir|].
+  destruct (aligned_total P Ppos D 1 l0 r q I Bd Hq) as [full A]. rewrite A. cbn [bind]. destruct full; cbn [bind].
+  - destruct (unheld_total l0) as [p U]; [rewrite (proj1 (proj2 Ca)); exact F32|]. rewrite U. cbn [bind].
+    destruct (grow_total P Ppos D 1 l0 r p I Bd) as (l1 & b & G). rewrite G. cbn [bind]. destruct b; cbn [bind]; [|discriminate].
+    apply grow_ok in G. rewrite (I_psize _ _ _ I) in G. destruct (ready_micro P Ppos 1 l0 l1 (ex_intro _ D (conj I Bd)) G) as (D1 & I1 & Bd1).
+    destruct (fill1_total P Ppos D1 1 l1 [] r I1 Bd1 (le_n _)) as (l2 & rows & b2 & F). rewrite F. discriminate.
+  - destruct (fill1_total P Ppos D 1 l0 [] r I Bd (le_n _)) as (l2 & rows & b2 & F). rewrite F. discriminate.
+Qed.
+
+Theorem serve_never_panics : Spec.serve_never_panics cell logits params row_fn sample P.
+Proof.
+  intros S w a r pre ops R (W & F32). destruct (Nat.lt_ge_cases r (length (Ledger_reqs (x_led S)))) as [Lt|Ge].
+  2: { unfold serve. apply Nat.leb_le in Ge. rewrite Ge. discriminate. }
+  assert (W1 : within P 1 (x_led S)) by (destruct W as (A & B & C); split; [exact A|split; [eapply fits_mono; [exact B|lia]|exact C]]).
+  rewrite (serve_unfolded _ _ _ _ _ _ Lt). destruct (Watch_alone (fresh_watch w a)).
+  { pose proof (lone_row_total S r R Lt (conj W1 F32)) as L. destruct (lone_row (x_led S) [] r) as [[[l1 gs] b]|]; [discriminate|contradiction]. }
+  pose proof (reachable_Ppos _ _ _ _ _ _ _ R) as Ppos. destruct (reachable_inv _ _ _ _ _ _ Ppos _ R) as (D0 & I0).
+  assert (Bd0 : Bound P (rows_asked ops + 1) (x_led S)) by (constructor; [exact W|exact (pool_size _ _ _ _ _ _ _ R)]).
+  destruct (get_total (Ledger_reqs (x_led S)) r Lt) as [q0 Hq0]. destruct (kv_total P Ppos D0 _ _ r q0 I0 Bd0 Hq0) as (kv & Kv & _).
+  destruct (preempt_does S pre R) as (l0 & F & E & C). pose proof (events_reachable _ _ R E) as R1. destruct (reachable_inv _ _ _ _ _ _ Ppos _ R1) as (D & I). cbn [on Spec.x_led] in I.
+  assert (Rd : Ready P (rows_asked ops + 1) l0) by (exists D; split; [exact I|constructor; [exact (calm_within P _ _ _ C W)|exact (pool_size _ _ _ _ _ _ _ R1)]]).
+  destruct (step_total P Ppos 1 l0 [] ops Rd) as (l2 & rows & ok & St & D2 & I2 & Bd2).
+  pose proof (I_psize _ _ _ I) as Ps. pose proof St as M. apply step_ok in M as (gs' & _ & M & _); [|lia]. rewrite Ps in M.
+  pose proof (micros_bounds P Ppos _ _ _ M) as (_ & Lp & Lr). destruct C as (_ & Lp0 & Lr0 & _).
+  assert (Tot : exists l1 gs adv, follow (x_led S) [] r pre ops = Some (l1, gs, adv) /\ (gs = [] -> roomy 1 l1 /\ r < length (Ledger_reqs l1))).
+  { unfold follow. rewrite Kv. cbn [bind]. cbv zeta. rewrite F. cbn [bind]. rewrite St. cbn [bind]. destruct (reset_total P Ppos l2) as [l3 Re].
+    pose proof (reset_calm _ _ Re) as C3. assert (Rm3 : roomy 1 l3 /\ r < length (Ledger_reqs l3)).
+    { destruct Bd2 as [W2 _]. destruct C3 as (N3 & Lp3 & Lr3 & T3). split; [split; [exact (calm_within P 1 l2 l3 (conj N3 (conj Lp3 (conj Lr3 T3))) W2)|]|]; [congruence|lia]. }
+    destruct (Nat.eqb_spec (length rows) 0) as [Z|Nz]; cbn [negb bind]; [rewrite Re; cbn [bind]; eexists _, _, _; split; [reflexivity|auto]|].
+    destruct ok; cbn [negb bind]; [|rewrite Re; cbn [bind]; eexists _, _, _; split; [reflexivity|auto]].
+    destruct (get_total (Ledger_reqs l2) r) as [q2 Hq2]; [lia|]. destruct (kv_total P Ppos D2 1 l2 r q2 I2 Bd2 Hq2) as (kv2 & K2 & _). rewrite K2. cbn [bind].
+    eexists _, _, _. split; [reflexivity|]. intros ->. contradiction. }
+  destruct Tot as (l1 & gs & adv & Fo & Rm1). rewrite Fo. cbn [bind]. destruct (Nat.eqb_spec (length gs) 0) as [Z|_]; [|discriminate].
+  destruct gs; [|discriminate]. destruct (Rm1 eq_refl) as [Rm Ir].
+  destruct (follow_is_steps S r pre ops _ _ _ R Fo) as (l4 & l5 & rows5 & ok5 & _ & _ & _ & [(Ng & _)|(_ & _ & _ & E5)]); [contradiction|].
+  pose proof (lone_row_total (on S l1) r (events_reachable _ _ R E5) Ir Rm) as L. cbn [on Spec.x_led] in L.
+  destruct (lone_row l1 [] r) as [[[l6 gs6] b6]|]; [discriminate|contradiction].
+Qed.
+
 Theorem always_a_step : Spec.always_a_step cell logits params row_fn sample P.
 Proof.
   intros S r e kv w a pre ops R Wt Rm. destruct (serve_does S r e kv w a pre ops R Wt Rm) as (l1 & gs & w1 & kv1 & H & Ng & _). exists l1, gs, w1. auto.
@@ -432,5 +488,119 @@ Proof.
         destruct (calm_at _ _ _ _ C3 H3) as (e2 & H2 & _ & _ & T2 & _). rewrite He1 in H2. injection H2 as <-.
         pose proof (micros_bounds P Ppos _ _ _ M) as (_ & Lp & _). split; [congruence|]. rewrite (proj1 (proj2 C3)), Lp. exact (proj1 (proj2 C)). }
       destruct Same as [Te Lp]. exists D, e4. repeat (split; [first [assumption|congruence]|]). rewrite Te in K4. exact K4.
+Qed.
+
+(** * Turns *)
+
+(** commits leave a request without guesses as one *)
+Lemma sampled_exact D l1 m' l Q gs l2 Q2 r e : Spec.sampled cell logits params row_fn sample l1 m' l Q gs l2 Q2 -> 0 < P -> PInv P D l ->
+  req_at l r = Some e -> Req_live e = true -> Req_sure e = length (Req_toks e) ->
+  length (Ledger_pages l2) = length (Ledger_pages l) /\ exists e2, req_at l2 r = Some e2 /\ Req_live e2 = true /\ Req_sure e2 = length (Req_toks e2).
+Proof.
+  intros Rs. revert e. induction Rs as [l Q|l Q g gs l' Q' _ IH|l Q g gs q0 lg t l3 l' Q' _ Hq0 _ _ Cm _ IH|l Q gs x n l3 l' Q' Cu _ IH]; intros e Ppos I He Le Sure.
+  - split; [reflexivity|]. exists e. auto.
+  - exact (IH e Ppos I He Le Sure).
+  - apply commit_ok in Cm as (q & q' & more & kv & Hq & _ & En & _ & _ & -> & Lq' & Sq' & Tq' & Mq' & Nt).
+    pose proof (append_inv P Ppos D l _ q q' more I Hq Tq' Mq') as I'.
+    destruct (Nat.eq_dec r (Launch_req g)) as [Er|Ne].
+    + rewrite <- Er in *. rewrite Hq in He. injection He as <-. destruct (IH q' Ppos I') as [A B]; [simpl; rewrite (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl; reflexivity|exact Lq'| |].
+      * destruct (Nt ltac:(lia)) as [_ Nl]. rewrite Sq', Nl. lia.
+      * split; [rewrite A; reflexivity|exact B].
+    + destruct (IH e Ppos I') as [A B]; [simpl; rewrite (nth_set_nth _ _ _ _ _ Hq); destruct (Nat.eqb_spec r (Launch_req g)); [contradiction|exact He]|exact Le|exact Sure|].
+      split; [rewrite A; reflexivity|exact B].
+  - pose proof (I_psize _ _ _ I) as Ps. apply truncate_ok in Cu as (q & whole & rest & Hq & _ & En & Sq & Tr); [|lia]. rewrite Ps in En, Tr.
+    destruct (truncated_inv P Ppos D l x q whole rest l3 I Hq Tr) as [I' _]. pose proof Tr as (_ & Nl & _ & _ & U3 & _ & U4).
+    assert (Lp : length (Ledger_pages l3) = length (Ledger_pages l)) by exact (mapped_length _ _ _ U4).
+    destruct (Nat.eqb_spec r x) as [->|Ne].
+    + rewrite Hq in He. injection He as <-. destruct (IH (cut_req P q whole rest) Ppos I') as [A B].
+      * rewrite U3, (nth_set_nth _ _ _ _ _ Hq), Nat.eqb_refl. reflexivity.
+      * exact Le.
+      * simpl. rewrite firstn_length. lia.
+      * split; [rewrite A; exact Lp|exact B].
+    + destruct (IH e Ppos I') as [A B]; [rewrite U3, (nth_set_nth _ _ _ _ _ Hq); destruct (Nat.eqb_spec r x); [contradiction|exact He]|exact Le|exact Sure|].
+      split; [rewrite A; exact Lp|exact B].
+Qed.
+
+Lemma aside_same r S S' : reachable S -> Spec.aside cell logits params row_fn sample P r S S' ->
+  events S S' /\ x_rq S' r = x_rq S r /\ req_at (x_led S') r = req_at (x_led S) r /\ kv_len (x_led S') r = kv_len (x_led S) r /\
+  length (Ledger_pages (x_led S')) = length (Ledger_pages (x_led S)).
+Proof.
+  intros R A. induction A as [|S1 S2 _ (E & B & C & D & Lp) V B' C' D'].
+  - split; [apply events_none|auto].
+  - split; [exact (events_more _ _ _ _ _ _ _ _ _ E V)|]. rewrite B', C', D'. repeat (split; [assumption|]).
+    rewrite (event_pages _ _ _ _ _ _ S1 S2 (events_reachable _ _ R E) V). exact Lp.
+Qed.
+
+(** What is left to do for a request of which [total] positions are needed and [kv] computed: after a proposal that did not
+    advance it, it starts over once, and is then served alone. *)
+Definition left (w : Watch) (a total kv : nat) : nat := if Watch_alone (fresh_watch w a) then total - kv else total + 1 + (total - kv).
+
+Lemma turn_does j S w S' w' : reachable S -> Spec.waiting cell logits params P S j ->
+  Spec.turn cell logits params row_fn sample P j (S, w) (S', w') ->
+  reachable S' /\ (Spec.tokens cell logits params S' (j_entry j) < j_tokens j -> Spec.waiting cell logits params P S' j) /\
+  exists kv kv', kv_len (x_led S) (j_entry j) = Some kv /\ kv_len (x_led S') (j_entry j) = Some kv' /\
+    left w' (j_age j) (j_total j) kv' < left w (j_age j) (j_total j) kv.
+Proof.
+  intros R (q & e & kv & Hq & Lq & Wt & Gn & Tn & Cap) Tu.
+  inversion Tu as [S0 w0 S1 pre ops l1 gs w1 m' l2 Q2 r S2 As Rm Sv Rn Sa Tk Kk E1 E2]. subst S0 w0 S' w'. clear Tu.
+  change (x_rq S r = Some q) in Hq. change (waits (x_led S) r e kv) in Wt.
+  destruct (aside_same r S S1 R As) as (Ev & Eq & Ee & Ek & Ep). pose proof (events_reachable _ _ R Ev) as R1.
+  assert (Wt1 : waits (x_led S1) r e kv).
+  { destruct Wt as (A & B & C & D & F & G). unfold Spec.waits. rewrite Ee, Ek, Ep. exact (conj A (conj B (conj C (conj D (conj F G))))). }
+  destruct (serve_does S1 r e kv w (j_age j) pre ops R1 Wt1 Rm) as (l1' & gs' & w1' & kv1 & Sv' & _ & Age & Kv1 & Al).
+  rewrite Sv in Sv'. injection Sv' as <- <- <-.
+  destruct (serve_keeps S1 r e w (j_age j) pre ops l1 gs w1 true kv R1 Wt1 Rm Sv) as (D & e1 & I1 & H1 & L1 & Su1 & T1 & Lp1 & Row).
+  pose proof (kv_kvn _ _ _ _ H1 Kv1) as Kn1. pose proof (reachable_Ppos _ _ _ _ _ _ _ R) as Ppos.
+  destruct (serve_is_steps S1 w (j_age j) r pre ops l1 gs w1 true R1 Sv) as (S3 & ops3 & Ev3 & Em3 & Er3 & Ep3 & St3).
+  pose proof (events_reachable _ _ R1 Ev3) as R3.
+  assert (Ev2 : event S3 S2).
+  { unfold S2. rewrite <- Ep3. apply (E_step _ _ _ _ _ _ S3 ops3 l1 gs m' l2 Q2 St3); [rewrite Em3; exact Rn|rewrite Er3; exact Sa]. }
+  assert (R2 : reachable S2) by exact (Spec.R_event _ _ _ _ _ _ _ _ R3 Ev2).
+  split; [exact R2|].
+  destruct (sampled_exact D l1 m' l1 _ gs l2 Q2 r e1 Sa Ppos I1 H1 L1 Su1) as (Lp2 & e2 & H2 & L2 & Su2).
+  rewrite <- Eq in Hq. destruct (sampled_extends _ _ _ _ _ _ _ _ _ _ _ _ Sa r q Hq) as (q2 & more & Hq2 & Pq2 & _ & Gq2).
+  assert (Hist : forall S4 l4 q4 e4, reachable S4 -> l4 = x_led S4 -> x_rq S4 r = Some q4 -> req_at l4 r = Some e4 -> Req_live e4 = true -> Req_sure e4 = length (Req_toks e4) ->
+    length (Req_toks e4) = length (prompt _ _ _ q4) + length (gen _ _ _ q4) /\ live _ _ _ q4 = true).
+  { intros S4 l4 q4 e4 R4 -> Hq4 He4 L4 Su4. pose proof (proj2 (xsim _ _ _ _ _ _ Ppos S4 R4) r) as Sy. rewrite He4 in Sy. destruct Sy as (q5 & Q1 & Q3 & Q4).
+    rewrite Hq4 in Q1. injection Q1 as <-. destruct (Q4 L4) as [_ Q5]. rewrite Su4, firstn_all in Q5. rewrite Q5. unfold Reference.hist. rewrite app_length, map_length. split; [reflexivity|congruence]. }
+  destruct Wt1 as (He1 & Le1 & Sue & Kv & Ltk & _).
+  destruct (Hist S1 _ q e R1 eq_refl Hq He1 Le1 Sue) as [Len _]. destruct (Hist S2 l2 q2 e2 R2 eq_refl Hq2 H2 L2 Su2) as [Len2 Lq2]. rewrite Pq2 in Len2.
+  assert (G2 : length (gen _ _ _ q2) = length (gen _ _ _ q) + length more) by (rewrite Gq2, app_length; reflexivity).
+  assert (More : kv1 < length (Req_toks e2)).
+  { pose proof (kvn_bound P Ppos D l1 r e1 I1 H1) as Bd. rewrite T1 in Bd. destruct Row as [Lt|Smp]; [lia|]. specialize (Tk Smp).
+    unfold Spec.tokens in Tk. rewrite Hq in Tk. change (x_rq S2 r) with (Q2 r) in Tk. rewrite Hq2 in Tk. lia. }
+  assert (Kv2 : kv_len (x_led S2) r = Some kv1) by (change (x_led S2) with l2; rewrite Kk; exact Kv1).
+  split.
+  - intros Few. unfold Spec.tokens in Few. fold r in Few. change (x_rq S2 r) with (Q2 r) in Few. rewrite Hq2 in Few.
+    exists q2, e2, kv1. change (x_rq S2 (j_entry j)) with (Q2 r). split; [exact Hq2|]. split; [exact Lq2|].
+    assert (Pages : length (Ledger_pages l2) = length (Ledger_pages (x_led S))) by congruence.
+    split; [|split; [exact Few|split; [rewrite Pq2; exact Tn|change (x_led S2) with l2; rewrite Pages; exact Cap]]].
+    change (x_led S2) with l2. change (j_entry j) with r. split; [exact H2|]. split; [exact L2|]. split; [exact Su2|]. split; [exact Kv2|]. split; [exact More|].
+    rewrite Pages, Len2. lia.
+  - exists kv, kv1. change (kv_len (x_led S) (j_entry j)) with (kv_len (x_led S) r). rewrite <- Ek. split; [exact Kv|]. split; [exact Kv2|].
+    assert (Low : kv < j_total j) by lia. unfold left. replace (fresh_watch w1 (j_age j)) with w1 by (unfold fresh_watch; rewrite Age, Nat.eqb_refl; reflexivity).
+    destruct (Watch_alone (fresh_watch w (j_age j))).
+    + destruct Al as [-> ->]. lia.
+    + destruct Al as [->|Lt]; [lia|]. destruct (Watch_alone w1); lia.
+Qed.
+
+Theorem waits_on : Spec.waits_on cell logits params row_fn sample P.
+Proof. intros j S w S' w' R Wt Tu. exact (proj1 (proj2 (turn_does j S w S' w' R Wt Tu))). Qed.
+
+Theorem every_request_ends : Spec.every_request_ends cell logits params row_fn sample P.
+Proof.
+  intros J S w k J' c' R Ru.
+  enough (G : forall J c k J' c', Spec.run cell logits params row_fn sample P J c k J' c' -> reachable (fst c) ->
+    k <= turns_for J /\ forall j J0 kv, J = j :: J0 -> kv_len (x_led (fst c)) (j_entry j) = Some kv -> k <= left (snd c) (j_age j) (j_total j) kv + 1 + turns_for J0).
+  { exact (proj1 (G J (S, w) k J' c' Ru R)). }
+  assert (Up : forall w a t kv, left w a t kv <= 2 * t + 1) by (intros w0 a t kv; unfold left; destruct (Watch_alone _); lia).
+  clear - Up. intros J c k J' c' Ru. induction Ru as [J c|j J c c1 k J' c2 Wt Tu Few _ IH|j J c c1 S2 k J' c2 Wt Tu Ev _ IH|j J S w S2 k J' c2 Ev _ IH]; intros R.
+  - split; [lia|]. intros. lia.
+  - destruct c as [S w], c1 as [S1 w1]. cbn [fst snd] in *. destruct (turn_does j S w S1 w1 R Wt Tu) as (R1 & _ & kv & kv1 & K & K1 & Lt).
+    destruct (IH R1) as [_ B]. specialize (B j J kv1 eq_refl K1). pose proof (Up w (j_age j) (j_total j) kv).
+    split; [simpl; lia|]. intros j0 J0 kv0 [= <- <-] K0. rewrite K in K0. injection K0 as <-. lia.
+  - destruct c as [S w], c1 as [S1 w1]. cbn [fst snd] in *. destruct (turn_does j S w S1 w1 R Wt Tu) as (R1 & _ & kv & kv1 & K & K1 & Lt).
+    destruct (IH (events_reachable _ _ R1 Ev)) as [A _]. split; [simpl; lia|]. intros j0 J0 kv0 [= <- <-] K0. rewrite K in K0. injection K0 as <-. lia.
+  - cbn [fst snd] in *. destruct (IH (events_reachable _ _ R Ev)) as [A _]. split; [simpl; lia|]. intros j0 J0 kv0 [= <- <-] _. lia.
 Qed.
 End Serve.

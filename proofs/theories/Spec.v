@@ -117,6 +117,11 @@ Definition order_free : Prop := forall S ops l1 gs m1 m2, reachable S ->
   step (x_led S) [] ops = Some (l1, gs, true) -> runs l1 gs (x_mem S) m1 -> runs l1 gs (x_mem S) m2 ->
   (forall s, m1 s = m2 s) /\ (forall g, In g gs -> launch_out l1 m1 g = launch_out l1 m2 g).
 
+(** What is dropped is gone: afterwards the request counts nothing behind [n], and no slot of its pages behind [n] is claimed. *)
+Definition truncate_forgets : Prop := forall S r n l', reachable S -> truncate (x_led S) r n = Some (l', true) ->
+  (forall kv, kv_len l' r = Some kv -> kv <= n) /\
+  (forall i, n <= i -> i / Ledger_psize l' < length (table_of l' r) -> unclaimed l' (slot_at l' r i)).
+
 (** ** No panic *)
 
 Definition rows_asked (ops : list Op) : nat :=
@@ -162,26 +167,62 @@ Definition serve_is_steps : Prop := forall S w a r pre ops l1 gs w1 b, reachable
   exists S0 ops0, events S S0 /\ x_mem S0 = x_mem S /\ x_rq S0 = x_rq S /\ x_past S0 = x_past S /\
                   step (x_led S0) [] ops0 = Some (l1, gs, true).
 
+(** Bounds as above, and fewer than 2^32 pages. *)
+Definition roomy (n : nat) (l : Ledger) : Prop := within n l /\ fits 32 (length (Ledger_pages l)) = true.
+Definition serve_never_panics : Prop := forall S w a r pre ops, reachable S -> roomy (rows_asked ops + 1) (x_led S) ->
+  serve (x_led S) [] w a r pre ops <> None.
+
 (** Request [e] in entry [r] waits for its next row: [kv] of its tokens are computed, not all, and none is a guess.  It fits
     the pool alone. *)
 Definition waits (l : Ledger) (r : nat) (e : Req) (kv : nat) : Prop :=
   nth_error (Ledger_reqs l) r = Some e /\ Req_live e = true /\ Req_sure e = length (Req_toks e) /\
   kv_len l r = Some kv /\ kv < length (Req_toks e) /\ length (Req_toks e) <= P * length (Ledger_pages l).
-Definition roomy (n : nat) (l : Ledger) : Prop := within n l /\ fits 32 (length (Ledger_pages l)) = true.
 
 (** Whatever is proposed, there is an accepted step, and it is not empty. *)
 Definition always_a_step : Prop := forall S r e kv w a pre ops, reachable S -> waits (x_led S) r e kv ->
   roomy (rows_asked ops + 1) (x_led S) ->
   exists l1 gs w1, serve (x_led S) [] w a r pre ops = Some (l1, gs, w1, true) /\ gs <> [].
 
-(** What is left to do for a request of which [total] positions are needed and [kv] computed: after a proposal that did not
-    advance it, it starts over once, and is then served alone. *)
-Definition left (w : Watch) (a total kv : nat) : nat :=
-  if (Nat.eqb (Watch_age w) a && Watch_alone w)%bool then total - kv else total + 1 + (total - kv).
+(** A request in entry [j_entry], which arrived as number [j_age], wants [j_tokens] tokens; [j_total] bounds the positions that
+    have to be computed for them. *)
+Record job := Job { j_age : nat; j_entry : nat; j_tokens : nat; j_total : nat }.
+Definition waiting (S : machine) (j : job) : Prop := exists q e kv,
+  x_rq S (j_entry j) = Some q /\ live _ _ _ q = true /\ waits (x_led S) (j_entry j) e kv /\ length (gen _ _ _ q) < j_tokens j /\
+  length (prompt _ _ _ q) + j_tokens j <= j_total j + 1 /\ j_total j <= P * length (Ledger_pages (x_led S)).
+Definition tokens (S : machine) (r : nat) : nat := match x_rq S r with Some q => length (gen _ _ _ q) | None => 0 end.
 
-(** Every step leaves less to do for the oldest request. *)
-Definition oldest_advances : Prop := forall S r e kv w a pre ops l1 gs w1 total, reachable S -> waits (x_led S) r e kv ->
-  roomy (rows_asked ops + 1) (x_led S) -> length (Req_toks e) <= total ->
-  serve (x_led S) [] w a r pre ops = Some (l1, gs, w1, true) ->
-  exists kv1, kv_len l1 r = Some kv1 /\ left w1 a total kv1 < left w a total kv.
+(** Others come and go: any events that leave the request in entry [r] and its pages as they are. *)
+Inductive aside (r : nat) (S : machine) : machine -> Prop :=
+| aside_none : aside r S S
+| aside_more S1 S2 : aside r S S1 -> event S1 S2 -> x_rq S2 r = x_rq S1 r ->
+    nth_error (Ledger_reqs (x_led S2)) r = nth_error (Ledger_reqs (x_led S1)) r -> kv_len (x_led S2) r = kv_len (x_led S1) r -> aside r S S2.
+
+(** One turn of the engine with [j] as its oldest request.  Whatever is proposed, [serve] takes a step; the kernels run; and
+    of [j]'s tokens those that were sampled are taken, and none is given back. *)
+Inductive turn (j : job) : machine * Watch -> machine * Watch -> Prop :=
+| a_turn S w S1 pre ops l1 gs w1 m' l2 Q2 : let r := j_entry j in let S2 := Ma m' l2 Q2 (x_past S1) in
+    aside r S S1 -> roomy (rows_asked ops + 1) (x_led S1) ->
+    serve (x_led S1) [] w (j_age j) r pre ops = Some (l1, gs, w1, true) ->
+    runs l1 gs (x_mem S1) m' -> sampled l1 m' l1 (x_rq S1) gs l2 Q2 ->
+    ((exists g, In g gs /\ Launch_req g = r /\ Launch_sample g = true) -> tokens S1 r < tokens S2 r) -> kv_len l2 r = kv_len l1 r ->
+    turn j (S, w) (S2, w1).
+
+(** The engine serves its live requests in the order of their arrival: [run J c k J' c'], [k] turns from [c] with the requests
+    [J] to [c'] with [J'] left.  A request leaves when it has its tokens, or before, when it is cancelled or stops by itself. *)
+Inductive run : list job -> machine * Watch -> nat -> list job -> machine * Watch -> Prop :=
+| run_none J c : run J c 0 J c
+| run_turn j J c c' k J' c'' : waiting (fst c) j -> turn j c c' -> tokens (fst c') (j_entry j) < j_tokens j ->
+    run (j :: J) c' k J' c'' -> run (j :: J) c (S k) J' c''
+| run_last j J c c' S2 k J' c'' : waiting (fst c) j -> turn j c c' -> events (fst c') S2 -> run J (S2, snd c') k J' c'' ->
+    run (j :: J) c (S k) J' c''
+| run_leave j J S w S2 k J' c'' : events S S2 -> run J (S2, w) k J' c'' -> run (j :: J) (S, w) k J' c''.
+
+(** A turn leaves its request waiting as before, unless it has its tokens now. *)
+Definition waits_on : Prop := forall j S w S' w', reachable S -> waiting S j -> turn j (S, w) (S', w') ->
+  tokens S' (j_entry j) < j_tokens j -> waiting S' j.
+
+(** Every request ends: whatever is proposed, and however many arrive behind it, there are at most [turns_for J] turns before
+    all of [J] are served. *)
+Definition turns_for (J : list job) : nat := fold_right (fun j n => 2 * j_total j + 2 + n) 0 J.
+Definition every_request_ends : Prop := forall J S w k J' c', reachable S -> run J (S, w) k J' c' -> k <= turns_for J.
 End Spec.
