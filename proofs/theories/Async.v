@@ -72,7 +72,7 @@ Proof.
     revert G. generalize (post token (dled H L) (map (conc H d) plan)), (s_reads g), (firstn (s_pos g) (H (s_req g))). clear.
     intros Q rs h G. assert (X : forall rs k, (forall i s, nth_error rs i = Some s -> Q s = Some (firstn (S (k + i)) h)) ->
        map Q rs = map (fun x => Some (firstn (S x) h)) (seq k (length rs))).
-    { clear. induction rs as [|s rs IH]; intros k G; [reflexivity|]. cbn [map length seq]. f_equal.
+    { clear. intros rs. induction rs as [|s rs IH]; intros k G; [reflexivity|]. cbn [map length seq]. f_equal.
       - rewrite (G 0 s eq_refl), Nat.add_0_r. reflexivity.
       - apply IH. intros i x Hi. rewrite (G (S i) x Hi). do 3 f_equal. lia. }
     apply (X rs 0). exact G.

@@ -185,7 +185,7 @@ Proof.
   intros HI C [S1 S2]. pose proof (check_step_ok _ _ C) as [N CR].
   assert (W : forall n r, length (r_ctx r) < n -> In r plan ->
               map m' (r_reads r) = canon (r_ctx r)).
-  { induction n as [|n IH]; [lia|]. intros r Hn I.
+  { intros n. induction n as [|n IH]; [lia|]. intros r Hn I.
     apply reads_canon with (L := post L plan); [exact (CR r I)|].
     intros s p Is Ls. destruct (written_dec plan s) as [[q [Iq <-]]|Nw].
     - rewrite (post_in _ L _ N Iq) in Ls. inversion Ls; subst p. unfold r_full. apply holds_snoc.
@@ -373,7 +373,7 @@ Lemma ref_gen_snoc p : forall n h l, length (ref_gen p h n) = n ->
   ref_logits (h ++ map fst (ref_gen p h n)) = Some l ->
   ref_gen p h (S n) = ref_gen p h n ++ [(sample p (length (h ++ map fst (ref_gen p h n))) l, l)].
 Proof.
-  induction n as [|n IH]; intros h l Hn Hl.
+  intros n. induction n as [|n IH]; intros h l Hn Hl.
   - simpl in *. rewrite app_nil_r in *. rewrite Hl. reflexivity.
   - change (ref_gen p h (S (S n))) with
       (match ref_logits h with None => [] | Some l => let t := sample p (length h) l in (t,l) :: ref_gen p (h ++ [t]) (S n) end).
@@ -423,7 +423,7 @@ Proof. intros R [[i E]|I]; [exact (proj1 (proj2 (trace_invariant _ R)) i q E)|ex
 
 Lemma ref_gen_firstn p : forall n k h, n <= k -> ref_gen p h n = firstn n (ref_gen p h k).
 Proof.
-  induction n as [|n IH]; intros [|k] h H; try reflexivity; [lia|].
+  intros n. induction n as [|n IH]; intros [|k] h H; try reflexivity; [lia|].
   simpl. destruct (ref_logits h); [|reflexivity]. simpl. rewrite <- IH by lia. reflexivity.
 Qed.
 

@@ -73,14 +73,14 @@ Proof. rewrite <- Nat.add_1_r, seq_app. reflexivity. Qed.
 (** later layers do not change earlier layers' memory *)
 Lemma engine_stable M plan l s : forall n k, l < n -> fst (engine (n + k) M plan) l s = fst (engine n M plan) l s.
 Proof.
-  intros n. induction k as [|k IH]; intros H; [rewrite Nat.add_0_r; reflexivity|].
+  intros n k. induction k as [|k IH]; intros H; [rewrite Nat.add_0_r; reflexivity|].
   rewrite <- IH by exact H. rewrite Nat.add_succ_r. unfold engine. rewrite seq_S, fold_left_app. simpl.
   apply write_all_other. left. lia.
 Qed.
 
 Lemma engine_fresh M plan s : forall n l, n <= l -> fst (engine n M plan) l s = M l s.
 Proof.
-  induction n as [|n IH]; intros l H; [reflexivity|].
+  intros n. induction n as [|n IH]; intros l H; [reflexivity|].
   unfold engine. rewrite seq_S, fold_left_app. simpl. rewrite write_all_other by (left; lia). apply IH. lia.
 Qed.
 
@@ -90,7 +90,7 @@ Lemma engine_hidden M plan : NoDup (writes _ plan) -> forall n, n <= NL ->
   (forall r, In r plan -> map (fun l => MF l (r_write _ r)) (seq 0 n) = snd (hid_of n MF r)) /\
   (forall l s, l < n -> ~ In s (writes _ plan) -> MF l s = M l s).
 Proof.
-  intros N. induction n as [|n IH]; intros Hn MF.
+  intros N. intros n. induction n as [|n IH]; intros Hn MF.
   - split; [reflexivity|]. split; [reflexivity|]. intros; lia.
   - destruct (IH (Nat.lt_le_incl _ _ Hn)) as (H1 & H2 & H3). fold MF in H1, H2, H3.
     assert (St : forall s, MF n s = fst (engine (S n) M plan) n s).

@@ -26,7 +26,7 @@ Lemma for_range_total {S} (I : nat -> S -> Prop) f a b s : a <= b ->
 Proof.
   intros Le Step Ia. unfold for_range.
   enough (G : forall n i x, i + n = b -> a <= i -> I i x -> exists y, for_n n i f x = Some y /\ I b y) by (apply G; auto; lia).
-  induction n as [|n IH]; intros i x E La Ix; simpl.
+  intros n. induction n as [|n IH]; intros i x E La Ix; simpl.
   - exists x. split; [reflexivity|]. rewrite Nat.add_0_r in E. subst i. exact Ix.
   - destruct (Step i x ltac:(lia) Ix) as (y & -> & Iy). cbn [bind]. apply IH; [lia|lia|exact Iy].
 Qed.
@@ -51,7 +51,7 @@ Proof. intros N. apply (NoDup_count_occ Nat.eq_dec). exact N. Qed.
 Lemma pins_le_reqs D l p : PInv P D l -> pins l p <= length (Ledger_reqs l).
 Proof.
   intros I. unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r q; apply (table_nodup P Ppos D); exact I).
-  revert N. generalize (Ledger_reqs l). clear. induction l as [|q rs IH]; intros N; [simpl; lia|]. simpl. rewrite count_occ_app.
+  revert N. generalize (Ledger_reqs l). clear. intros l. induction l as [|q rs IH]; intros N; [simpl; lia|]. simpl. rewrite count_occ_app.
   pose proof (count_le_1 _ p (N 0 q eq_refl)). specialize (IH (fun r => N (S r))). lia.
 Qed.
 (** a page that can be attached is not yet in the request's table *)
@@ -64,7 +64,7 @@ Proof.
     rewrite Hp in Hp'. injection Hp' as <-. rewrite Ln in Lk. apply Nat.mul_cancel_r in Lk; [|lia].
     assert (k < length (Req_table q)) by (apply nth_error_Some; congruence). lia. }
   unfold pins. assert (N : forall r q, req_at l r = Some q -> NoDup (Req_table q)) by (intros r0 q0; apply (table_nodup P Ppos D); exact I).
-  revert r Hq N. generalize (Ledger_reqs l). clear - Z. induction l as [|x rs IH]; intros [|r] Hq N; try discriminate; simpl; rewrite count_occ_app.
+  revert r Hq N. generalize (Ledger_reqs l). clear - Z. intros l. induction l as [|x rs IH]; intros [|r] Hq N; try discriminate; simpl; rewrite count_occ_app.
   - injection Hq as ->. rewrite Z. simpl. clear - N. enough (G : count_occ Nat.eq_dec (flat_map Req_table rs) p <= length rs) by lia.
     assert (N' : forall r q, nth_error rs r = Some q -> NoDup (Req_table q)) by (intros r; exact (N (S r))). clear N.
     induction rs as [|y rs IH]; [simpl; lia|]. simpl. rewrite count_occ_app. pose proof (count_le_1 _ p (N' 0 y eq_refl)).
@@ -142,7 +142,7 @@ Qed.
 
 Lemma for_total {S} f : forall n a (s : S), (forall i s, a <= i < a + n -> exists s', f i s = Some s') -> exists s', for_n n a f s = Some s'.
 Proof.
-  induction n as [|n IH]; intros a s H; [simpl; eauto|]. simpl. destruct (H a s ltac:(lia)) as [s1 ->]. cbn [bind]. apply IH. intros i x Hi. apply H. lia.
+  intros n. induction n as [|n IH]; intros a s H; [simpl; eauto|]. simpl. destruct (H a s ltac:(lia)) as [s1 ->]. cbn [bind]. apply IH. intros i x Hi. apply H. lia.
 Qed.
 
 Theorem attach_total D n l r p : PInv P D l -> Bound n l -> exists l' b, attach l r p = Some (l', b).

@@ -8,7 +8,7 @@ Proof. intros -> Le. rewrite firstn_app, firstn_all2 by exact Le. reflexivity. Q
 
 Lemma nth_firstn {A} : forall n (t : list A) k x, nth_error (firstn n t) k = Some x -> k < n /\ nth_error t k = Some x.
 Proof.
-  induction n as [|n IH]; intros [|a t] [|k] x H; simpl in *; try discriminate; [split; [lia|exact H]|].
+  intros n. induction n as [|n IH]; intros [|a t] [|k] x H; simpl in *; try discriminate; [split; [lia|exact H]|].
   apply IH in H as [Lt H]. split; [lia|exact H].
 Qed.
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kernels_rs::backend::{SampleParams, Sampled};
-use ledger::{Launch, Ledger};
+use ledger::{Launch, Ledger, Watch};
 
 use super::config::{ConfigError, EngineConfig};
 use super::request::{Event, Failure, Finish, Limits, Refusal, Request, RequestId};
@@ -27,7 +27,7 @@ pub struct Stats {
     pub mixed_steps: u64,
     /// Positions computed again because their pages had been given back.
     pub recomputed_tokens: u64,
-    /// Plans that the ledger refused, or that had no rows.
+    /// Plans that the ledger refused, that had no rows, or that did not advance the oldest request.
     pub refused_plans: u64,
     /// Requests that failed.
     pub failures: u64,
@@ -75,6 +75,7 @@ pub struct Engine<M> {
     config: EngineConfig,
     ledger: Ledger,
     scheduler: Scheduler,
+    watch: Watch,
     active: BTreeMap<RequestId, Active>,
     idle_books: Vec<usize>,
     next_id: u64,
@@ -89,6 +90,7 @@ impl<M: RowModel> Engine<M> {
         Ok(Self {
             ledger: ledger::create(config.page_tokens, config.pages),
             scheduler: Scheduler::new(config.clone()),
+            watch: Watch { age: 0, alone: false },
             model,
             config,
             active: BTreeMap::new(),
@@ -175,14 +177,8 @@ impl<M: RowModel> Engine<M> {
 
     /// Computes one step. On an error of the model nothing is lost: the next step starts over from the histories.
     pub fn step(&mut self) -> Result<Vec<Event>, M::Error> {
-        if self.active.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut plan = self.scheduler.plan(&self.ledger);
-        if let Some(tamper) = &mut self.tamper {
-            tamper(&mut plan, &self.ledger);
-        }
-        let Some(launches) = self.check(&plan) else { return Ok(Vec::new()) };
+        let Some((&oldest, active)) = self.active.first_key_value() else { return Ok(Vec::new()) };
+        let launches = self.serve(oldest, active.book);
         let (rows, records) = lay_out(&self.ledger, &launches);
         let books: BTreeMap<usize, RequestId> = self.active.iter().map(|(id, active)| (active.book, *id)).collect();
         let owners: Vec<RequestId> = records.iter().map(|launch| books[&launch.req]).collect();
@@ -202,24 +198,37 @@ impl<M: RowModel> Engine<M> {
         Ok(events)
     }
 
-    /// Applies a plan. `None` when the ledger refuses it: then nothing is resident any more and nothing was launched.
-    fn check(&mut self, plan: &Plan) -> Option<Vec<Launch>> {
-        for id in &plan.preempted {
-            if let Some(active) = self.active.get(id) {
-                ledger::unpin(&mut self.ledger, active.book);
-            }
-        }
-        let mut launches = Vec::new();
-        // A plan without rows means that the policy has lost track: some live request can always advance.
-        if ledger::step(&mut self.ledger, &mut launches, &plan.ops) && !launches.is_empty() {
-            debug_assert!(self.tamper.is_some() || self.scheduler.agrees_with(&self.ledger));
-            Some(launches)
-        } else {
-            tracing::warn!(ops = plan.ops.len(), "the ledger refused a plan; all KV is computed again");
-            self.stats.refused_plans += 1;
+    /// One accepted step: the scheduler's plan, or when it is refused, or does not advance the oldest request, rows of that
+    /// request alone until it ends. The ledger decides; that it always finds a step is proved of it.
+    fn serve(&mut self, oldest: RequestId, book: usize) -> Vec<Launch> {
+        if self.watch.alone && self.watch.age != oldest.0 {
+            // The request that had to be served alone is over, and the scheduler's picture is out of date.
             self.forget_everything();
-            None
         }
+        let alone = self.watch.alone && self.watch.age == oldest.0;
+        let plan = if alone { Plan::default() } else { self.plan() };
+        let preempt: Vec<usize> =
+            plan.preempted.iter().filter_map(|id| self.active.get(id)).map(|active| active.book).collect();
+        let mut launches = Vec::new();
+        let served =
+            ledger::serve(&mut self.ledger, &mut launches, &mut self.watch, oldest.0, book, &preempt, &plan.ops);
+        assert!(served, "a live request that was admitted has a row to compute, and fits the pool");
+        if !self.watch.alone {
+            debug_assert!(self.tamper.is_some() || self.scheduler.agrees_with(&self.ledger));
+        } else if !alone {
+            tracing::warn!(ops = plan.ops.len(), request = oldest.0, "a plan failed the oldest request; it is served alone");
+            self.stats.refused_plans += 1;
+            self.scheduler.reset(self.ledger.next_cid());
+        }
+        launches
+    }
+
+    fn plan(&mut self) -> Plan {
+        let mut plan = self.scheduler.plan(&self.ledger);
+        if let Some(tamper) = &mut self.tamper {
+            tamper(&mut plan, &self.ledger);
+        }
+        plan
     }
 
     fn forget_everything(&mut self) {
@@ -367,7 +376,7 @@ impl<M: RowModel> Engine<M> {
             }
             let committed = active.request.forced.get(active.generated).copied().unwrap_or(sampled.token);
             active.generated += 1;
-            let accepted = ledger::commit(&mut self.ledger, active.book, committed);
+            let accepted = ledger::commit(&mut self.ledger, active.book, launch.pos + 1, committed);
             assert!(accepted, "a sampled row is its request's last");
             events.push(Event::Token {
                 id,

@@ -1,8 +1,9 @@
 //! The policy: who computes how many rows in the next step, in which pages, and who gives pages back.
 //!
-//! It is not trusted. Its plan is a list of deltas that the ledger checks; when the ledger refuses one, everything resident
-//! is forgotten and computed again, and no output changes. Requests are served by age. In every step the oldest live request
-//! gets at least one row and may take pages from any other, so it always advances (see `tests/simulation.rs`).
+//! It is not trusted. Its plan is a list of deltas that the ledger checks, and `ledger::serve` sees to it that the oldest live
+//! request advances whatever is planned here: a plan that fails it is the last one followed until that request ends, and no
+//! output changes. Requests are served by age. In every step the oldest live request gets at least one row and may take pages
+//! from any other, so that this never happens (see `tests/simulation.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
