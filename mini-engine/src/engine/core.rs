@@ -216,7 +216,11 @@ impl<M: RowModel> Engine<M> {
         if !self.watch.alone {
             debug_assert!(self.tamper.is_some() || self.scheduler.agrees_with(&self.ledger));
         } else if !alone {
-            tracing::warn!(ops = plan.ops.len(), request = oldest.0, "a plan failed the oldest request; it is served alone");
+            tracing::warn!(
+                ops = plan.ops.len(),
+                request = oldest.0,
+                "a plan failed the oldest request; it is served alone"
+            );
             self.stats.refused_plans += 1;
             self.scheduler.reset(self.ledger.next_cid());
         }

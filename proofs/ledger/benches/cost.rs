@@ -101,12 +101,13 @@ fn cost(c: &mut Criterion) {
         let mut l = create(PAGE, PAGES_EACH);
         admit(&mut l, &tokens);
         assert!(step(&mut l, &mut Vec::new(), &prefill_ops(0)));
-        let r = admit(&mut l, &tokens);
+        let longer: Vec<u32> = tokens.iter().copied().chain([1]).collect();
+        let r = admit(&mut l, &longer);
         let ops: Vec<Op> = (0..CONTEXT / PAGE).map(|k| Op::Attach(r, page(0, k))).collect();
         b.iter_custom(|iterations| {
             let start = ThreadTime::now();
             for _ in 0..iterations {
-                assert!(finish(&mut l, r) && readmit(&mut l, r, &tokens));
+                assert!(finish(&mut l, r) && readmit(&mut l, r, &longer));
                 assert!(step(&mut l, &mut Vec::new(), black_box(&ops)));
             }
             start.elapsed()

@@ -242,7 +242,14 @@ fn exhaustive_guesses(out: &mut impl std::io::Write) -> std::io::Result<()> {
         // the page that a guess filled is held by another request too
         (2, begin(&[1], &[1, 1, 1], &[first.clone(), Call::Draft(0, 1), step(&[Op::Fill(0, 1), Op::Attach(1, 0)])])),
         // pages of one token, two guesses
-        (1, begin(&[1], &[1, 1], &[first, Call::Draft(0, 1), Call::Draft(0, 1), step(&[Op::Grow(0, 1), Op::Fill(0, 1)])])),
+        (
+            1,
+            begin(
+                &[1],
+                &[1, 1],
+                &[first, Call::Draft(0, 1), Call::Draft(0, 1), step(&[Op::Grow(0, 1), Op::Fill(0, 1)])],
+            ),
+        ),
         // a page with two guesses, one computed
         (3, begin(&[1], &[1, 1, 2], &[Call::Draft(0, 1), Call::Draft(0, 2), step(&[Op::Grow(0, 0), Op::Fill(0, 2)])])),
     ];

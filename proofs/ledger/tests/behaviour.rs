@@ -1,8 +1,8 @@
 //! What a user of the ledger relies on, function by function.
 
 use ledger::{
-    Launch, Ledger, Op, Watch, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, serve, step, truncate,
-    unpin,
+    Launch, Ledger, Op, Watch, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, serve, step,
+    truncate, unpin,
 };
 
 const PAGE: usize = 4;
@@ -60,6 +60,8 @@ fn a_prefix_hit_needs_equal_tokens_and_an_equal_chain() {
     assert!(!attach(&mut l, other, 1), "the last token differs");
     let short = admit(&mut l, &[1, 2, 3]);
     assert!(!attach(&mut l, short, 0), "the page is longer than the request");
+    let exact = admit(&mut l, &[1, 2, 3, 4]);
+    assert!(!attach(&mut l, exact, 0), "the last token's row gives the next token, so it is computed");
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn commit_needs_every_token_computed() {
 fn equal_pages_share_a_chain_after_adoption() {
     let mut l = prefilled(&[1, 2, 3, 4, 5, 6, 7, 8]);
     // the same prompt computed again, as when both prefills ran side by side
-    let r = admit(&mut l, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let r = admit(&mut l, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
     assert!(step(&mut l, &mut Vec::new(), &[Op::Grow(r, 2), Op::Fill(r, 4)]));
     assert!(!attach(&mut l, r, 1), "page 1 continues page 0's chain id");
     assert!(!adopt(&mut l, 2, 1));
@@ -155,4 +157,183 @@ fn a_page_of_no_tokens_is_rejected() {
 #[should_panic(expected = "overflow")]
 fn a_pool_larger_than_the_address_space_is_rejected() {
     create(usize::MAX, 2);
+}
+
+/// The rows of a step that is accepted.
+fn rows_of(l: &mut Ledger, ops: &[Op]) -> Vec<Launch> {
+    let mut rows = Vec::new();
+    assert!(step(l, &mut rows, ops));
+    rows
+}
+
+#[test]
+fn drafts_are_verified_and_the_rejected_ones_dropped() {
+    // what the model says after each position of 1, 2, 7, 8, 5, 6: the draft model guesses 7, 8, 9
+    let mut l = create(PAGE, 4);
+    let r = admit(&mut l, &[1, 2]);
+    rows_of(&mut l, &[Op::Grow(r, 0), Op::Fill(r, 1)]);
+    for guess in [7, 8, 9] {
+        assert!(draft(&mut l, r, guess));
+    }
+    assert_eq!((l.reqs()[r].sure, l.reqs()[r].toks.len()), (2, 5));
+    let rows = rows_of(&mut l, &[Op::Fill(r, 3), Op::Grow(r, 1), Op::Fill(r, 1)]);
+    // the last certain token and the three guesses each give a token
+    assert_eq!(
+        rows.iter().map(|g| (g.pos, g.tok, g.sample)).collect::<Vec<_>>(),
+        [(1, 2, true), (2, 7, true), (3, 8, true), (4, 9, true)]
+    );
+    // the rows sampled 7, 8, 5, and something that nobody wants
+    assert!(commit(&mut l, r, 2, 7) && commit(&mut l, r, 3, 8));
+    assert!(!commit(&mut l, r, 4, 5), "the guess was 9");
+    assert!(!truncate(&mut l, r, 3), "what is certain stays");
+    assert!(truncate(&mut l, r, 4));
+    assert_eq!(
+        (kv_len(&l, r), l.reqs()[r].toks.as_slice(), l.reqs()[r].table.as_slice()),
+        (4, &[1, 2, 7, 8][..], &[0][..])
+    );
+    assert!(commit(&mut l, r, 4, 5));
+    assert!(!commit(&mut l, r, 5, 6), "the row after the wrong guess says nothing: 5 is not computed yet");
+    // and on: the page that was given back can be had again, and position 4 is computed with the right token
+    let rows = rows_of(&mut l, &[Op::Grow(r, 1), Op::Fill(r, 1)]);
+    assert_eq!((rows[0].pos, rows[0].tok, rows[0].slot, rows[0].sample), (4, 5, PAGE, true));
+    assert!(commit(&mut l, r, 5, 6));
+}
+
+#[test]
+fn a_cut_page_forgets_its_tail_and_nothing_else() {
+    let mut l = create(PAGE, 3);
+    let r = admit(&mut l, &[1]);
+    for guess in [2, 3, 4] {
+        assert!(draft(&mut l, r, guess));
+    }
+    rows_of(&mut l, &[Op::Grow(r, 0), Op::Fill(r, 4)]);
+    assert!(truncate(&mut l, r, 2));
+    assert_eq!((l.pages()[0].toks.as_slice(), l.reqs()[r].toks.as_slice()), (&[1, 2][..], &[1, 2][..]));
+    let other = admit(&mut l, &[1, 2, 3, 4, 5]);
+    assert!(!attach(&mut l, other, 0), "no longer full");
+    // the same guess again, then another one: the slot is written anew
+    assert!(draft(&mut l, r, 9));
+    assert_eq!(rows_of(&mut l, &[Op::Fill(r, 1)])[0].slot, 2);
+    assert!(!truncate(&mut l, r, 4) && truncate(&mut l, r, 3), "only guesses that there are can be dropped");
+}
+
+#[test]
+fn a_page_that_another_request_reads_is_not_cut() {
+    let mut l = create(PAGE, 3);
+    let r = admit(&mut l, &[1, 2]);
+    assert!(draft(&mut l, r, 3) && draft(&mut l, r, 4));
+    rows_of(&mut l, &[Op::Grow(r, 0), Op::Fill(r, 4)]);
+    // the other request has for certain what this one only guesses
+    let other = admit(&mut l, &[1, 2, 3, 4, 5]);
+    assert!(attach(&mut l, other, 0));
+    assert!(!truncate(&mut l, r, 3));
+    assert_eq!(l.pages()[0].toks, [1, 2, 3, 4]);
+    // giving the pages back always works; what is certain is then computed again
+    assert!(unpin(&mut l, r) && truncate(&mut l, r, 3));
+    assert_eq!((kv_len(&l, r), kv_len(&l, other)), (0, 4));
+    assert!(rows_of(&mut l, &[Op::Grow(r, 1), Op::Fill(r, 3)]).iter().all(|g| g.slot / PAGE == 1));
+}
+
+#[test]
+fn a_guess_can_be_adopted_and_dropped_beside_its_twin() {
+    let mut l = create(PAGE, 4);
+    let a = admit(&mut l, &[1, 2, 3, 4, 5]);
+    rows_of(&mut l, &[Op::Grow(a, 0), Op::Fill(a, 4), Op::Grow(a, 1), Op::Fill(a, 1)]);
+    let b = admit(&mut l, &[1]);
+    for guess in [2, 3, 4] {
+        assert!(draft(&mut l, b, guess));
+    }
+    rows_of(&mut l, &[Op::Grow(b, 2), Op::Fill(b, 4), Op::Adopt(2, 0)]);
+    assert!(truncate(&mut l, b, 1));
+    let c = admit(&mut l, &[1, 2, 3, 4, 5, 6]);
+    assert!(!attach(&mut l, c, 2) && attach(&mut l, c, 0), "the twin still holds the chain");
+    assert_eq!(l.pages()[2].toks, [1]);
+}
+
+#[test]
+fn a_step_is_checked_before_its_token_is_known() {
+    // names above the vocabulary stand for tokens that the device is still computing
+    let (mut l, name) = (create(PAGE, 2), 1_000_000);
+    let r = admit(&mut l, &[1, 2]);
+    rows_of(&mut l, &[Op::Grow(r, 0), Op::Fill(r, 2)]);
+    assert!(commit(&mut l, r, 2, name));
+    let rows = rows_of(&mut l, &[Op::Fill(r, 1)]);
+    assert_eq!((rows[0].pos, rows[0].tok, rows[0].sample), (2, name, true));
+    assert!(commit(&mut l, r, 3, name + 1));
+}
+
+/// Serves the oldest of two requests with the same proposal until it has `count` tokens; the turns that it took.
+fn turns(l: &mut Ledger, oldest: usize, count: usize, preempt: &[usize], ops: &[Op]) -> usize {
+    let mut watch = Watch { age: 9, alone: true };
+    for turn in 1.. {
+        let mut rows = Vec::new();
+        assert!(serve(l, &mut rows, &mut watch, 0, oldest, preempt, ops));
+        assert!(!rows.is_empty());
+        for g in rows.iter().filter(|g| g.sample) {
+            assert!(commit(l, g.req, g.pos + 1, 7));
+        }
+        if l.reqs()[oldest].toks.len() == count {
+            return turn;
+        }
+        assert!(turn <= 2 * count, "no end in sight");
+    }
+    unreachable!()
+}
+
+#[test]
+fn whatever_is_proposed_the_oldest_request_ends() {
+    let proposals: [(&[usize], &[Op]); 6] = [
+        (&[], &[]),
+        (&[0], &[]),
+        (&[0, 0, 5], &[Op::Fill(0, 1)]),
+        (&[0], &[Op::Grow(1, 0), Op::Fill(1, 1)]),
+        (&[1], &[Op::Grow(0, 0), Op::Fill(0, 1)]),
+        (&[], &[Op::Grow(9, 9), Op::Attach(0, 0), Op::Adopt(7, 7)]),
+    ];
+    for (preempt, ops) in proposals {
+        let mut l = create(PAGE, 2);
+        let oldest = admit(&mut l, &[1, 2, 3, 4, 5]);
+        let other = admit(&mut l, &[1, 2, 3, 4, 6]);
+        rows_of(&mut l, &[Op::Grow(other, 0), Op::Fill(other, 4), Op::Grow(other, 1), Op::Fill(other, 1)]);
+        // the pool holds 8 tokens, the last one generated is not computed: 9 is all there can be
+        assert!(turns(&mut l, oldest, 9, preempt, ops) <= 2 * 8 + 1);
+    }
+}
+
+#[test]
+fn a_good_proposal_is_followed_and_a_bad_one_is_the_last() {
+    let mut l = create(PAGE, 4);
+    let (r, other) = (admit(&mut l, &[1, 2, 3]), admit(&mut l, &[4]));
+    let (mut watch, mut rows) = (Watch { age: 0, alone: false }, Vec::new());
+    assert!(serve(
+        &mut l,
+        &mut rows,
+        &mut watch,
+        0,
+        r,
+        &[],
+        &[Op::Grow(r, 3), Op::Fill(r, 2), Op::Grow(other, 1), Op::Fill(other, 1)]
+    ));
+    assert_eq!((rows.len(), watch.alone), (3, false));
+    rows.clear();
+    // the other request alone: accepted, but the oldest must not be passed over
+    assert!(commit(&mut l, other, 1, 5));
+    assert!(serve(&mut l, &mut rows, &mut watch, 0, r, &[], &[Op::Fill(other, 1)]));
+    assert_eq!((rows.len(), rows[0].req, watch.alone), (1, other, true));
+    rows.clear();
+    assert!(serve(&mut l, &mut rows, &mut watch, 0, r, &[], &[Op::Fill(other, 1)]));
+    assert_eq!((rows.len(), rows[0].req, rows[0].pos), (1, r, 2));
+    assert!(l.reqs()[other].table.is_empty(), "it is served alone");
+    // the next request that is the oldest starts with a clean slate
+    assert!(finish(&mut l, r));
+    rows.clear();
+    assert!(serve(&mut l, &mut rows, &mut watch, 1, other, &[], &[Op::Grow(other, 2), Op::Fill(other, 2)]));
+    assert_eq!((rows.len(), rows[0].slot, watch.alone), (2, 2 * PAGE, false));
+    // its token was not taken, so a proposal finds nothing to do: all is computed again, and then there is nothing left
+    for pos in [Some(0), Some(1), None] {
+        rows.clear();
+        assert_eq!(serve(&mut l, &mut rows, &mut watch, 1, other, &[], &[]), pos.is_some());
+        assert_eq!(rows.first().map(|g| g.pos), pos);
+    }
+    assert!(!serve(&mut l, &mut rows, &mut watch, 2, 7, &[], &[]), "no such entry");
 }

@@ -38,8 +38,11 @@ impl Random {
 fn show(l: &Ledger) -> String {
     let pages: Vec<String> =
         l.pages().iter().map(|p| format!("mkPage {} {} {} {}", p.parent, p.cid, p.pins, numbers(&p.toks))).collect();
-    let reqs: Vec<String> =
-        l.reqs().iter().map(|r| format!("mkReq {} {} {} {}", r.live, r.sure, numbers(&r.toks), numbers(&r.table))).collect();
+    let reqs: Vec<String> = l
+        .reqs()
+        .iter()
+        .map(|r| format!("mkReq {} {} {} {}", r.live, r.sure, numbers(&r.toks), numbers(&r.table)))
+        .collect();
     format!("(mkLedger {} {} [{}] [{}])", l.page_size(), l.next_cid(), pages.join("; "), reqs.join("; "))
 }
 
@@ -106,7 +109,8 @@ fn equation(l: &mut Ledger, call: &Call) -> (String, String) {
     };
     let run = AssertUnwindSafe(|| {
         let (rows, result) = make(l, call);
-        let rows = if let Call::Step(_) | Call::Serve(..) = call { format!(", {}", show_rows(&rows)) } else { String::new() };
+        let rows =
+            if let Call::Step(_) | Call::Serve(..) = call { format!(", {}", show_rows(&rows)) } else { String::new() };
         match result {
             Some(x) => format!("Some ({}{rows}, {x})", show(l)),
             None => format!("Some {}", show(l)),
