@@ -79,6 +79,8 @@ struct Simulation {
     finished: usize,
     failed: usize,
     tampered: bool,
+    /// How many turns the oldest request has had as the oldest.
+    turns: (Option<RequestId>, usize),
 }
 
 /// What may go wrong in a run.
@@ -128,6 +130,7 @@ impl Simulation {
             finished: 0,
             failed: 0,
             tampered: faults.tampered_plans,
+            turns: (None, 0),
         }
     }
 
@@ -157,8 +160,20 @@ impl Simulation {
     fn step(&mut self) {
         let oldest = self.requests.keys().next().copied();
         let before = oldest.map(|id| self.progress(id));
-        let refused = self.engine.stats().refused_plans;
-        let Ok(events) = self.engine.step() else { return };
+        let (refused, steps) = (self.engine.stats().refused_plans, self.engine.stats().steps);
+        let Ok(events) = self.engine.step() else {
+            // After a failure of the kernels the oldest request starts over.
+            self.turns = (None, 0);
+            return;
+        };
+        if let Some(id) = oldest {
+            // What is proved of `ledger::serve`: there is a step, and the oldest request soon ends, whatever was planned.
+            assert_eq!(self.engine.stats().steps, steps + 1, "nothing was computed");
+            self.turns = (oldest, if self.turns.0 == oldest { self.turns.1 + 1 } else { 1 });
+            let request = &self.requests[&id];
+            let total = request.prompt.len() + request.tokens_max - 1;
+            assert!(self.turns.1 <= 2 * total + 2, "the oldest request does not end");
+        }
         if let (Some(id), Some(before)) = (oldest, before)
             && self.engine.stats().refused_plans == refused
             && !self.tampered
