@@ -48,6 +48,7 @@ let operate s = function
           let k = List.length r.table * s.psize in
           let holds i = s.claims.((p * s.psize) + i) = Some (take (k + i + 1) r.toks) && List.length r.toks > k + i in
           if not (List.for_all holds (List.init s.psize Fun.id)) then None
+          else if k + s.psize >= r.sure then None (* the last certain token is computed, for its row gives the next *)
           else if s.parent.(p) <> tail s r then (incr other_chain; None)
           else (r.table <- r.table @ [ p ]; Some [])
       | _ -> None)

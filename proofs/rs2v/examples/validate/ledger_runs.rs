@@ -152,7 +152,7 @@ fn plan(s: &mut Random, psize: usize, npages: usize, log: &[Call], reqs: usize) 
 }
 
 fn prompt(s: &mut Random) -> Vec<u32> {
-    (0..1 + s.below(6)).map(|i| if i < 4 { i as u32 } else { s.below(2) as u32 }).collect()
+    (0..1 + s.below(8)).map(|i| if i < 6 { i as u32 } else { s.below(2) as u32 }).collect()
 }
 
 /// The equations, and a line that says what they cover.
