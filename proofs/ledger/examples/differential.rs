@@ -171,7 +171,7 @@ fn random(count: usize, out: &mut impl std::io::Write) -> std::io::Result<()> {
             let n = l.reqs().len();
             let r = s.below(n);
             let due: Vec<usize> = (0..n).filter(|&r| l.reqs()[r].live && kv_len(&l, r) >= l.reqs()[r].sure).collect();
-            calls.push(match s.below(24) {
+            let call = match s.below(24) {
                 0 => Call::Admit(s.prompt()),
                 1 => Call::Readmit(r, s.prompt()),
                 2 => Call::Finish(r),
@@ -184,11 +184,15 @@ fn random(count: usize, out: &mut impl std::io::Write) -> std::io::Result<()> {
                 }
                 9 | 10 => {
                     let at = l.reqs()[r].toks.len();
-                    Call::Draft(r, if at < 4 && s.chance(80) { at as u32 } else { s.below(2) as u32 })
+                    let mut guess =
+                        |at: usize| Call::Draft(r, if at < 4 && s.chance(80) { at as u32 } else { s.below(2) as u32 });
+                    calls.extend([guess(at), guess(at + 1)]);
+                    guess(at + 2)
                 }
                 11 | 12 => Call::Truncate(r, s.below(3 + l.reqs()[r].toks.len() - l.reqs()[r].sure)),
                 _ => Call::Step(plan(&mut s, &mut l, npages)),
-            });
+            };
+            calls.push(call);
         }
         let mut text = String::new();
         sequence(psize, npages, &calls, &mut text);
