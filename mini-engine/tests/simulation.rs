@@ -2,14 +2,15 @@
 //! refused plans and failing kernels. Every logits row and token must be the one that the request's own prefix defines.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mini_engine::engine::fake::{CONTEXT_MAX, FakeModel, POISON, choose};
 use mini_engine::engine::noise::Noise;
 use mini_engine::engine::{
-    Engine, EngineConfig, Event, Failure, Finish, Request, RequestId, Sampling, Stats, logits_digest,
+    Adjust, Constraint, Engine, EngineConfig, Event, Failure, Finish, Request, RequestId, Rule, Sampling, Stats,
+    logits_digest,
 };
 
-use kernels_rs::backend::SampleParams;
 use ledger::Op;
 
 /// What a request must yield, from the definition alone.
@@ -18,14 +19,29 @@ struct Expected {
     end: Result<Finish, Failure>,
 }
 
-fn params(sampling: &Sampling, position: usize) -> SampleParams {
-    SampleParams {
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        seed: sampling.seed,
-        position: position as u32,
+/// Lets only every other token follow, by the parity of the answer's length, and after nine tokens none.
+struct Alternating;
+
+impl Rule for Alternating {
+    fn forbid(&self, answer: &[u32], row: &mut [f32]) -> Result<(), String> {
+        if answer.len() == 9 {
+            return Err("enough".into());
+        }
+        row.iter_mut().skip(answer.len() % 2).step_by(2).for_each(|logit| *logit = f32::NEG_INFINITY);
+        Ok(())
+    }
+}
+
+/// Penalties and a bias, for every other request.
+fn adjust(noise: &mut Noise) -> Adjust {
+    if noise.one_in(2) {
+        return Adjust::default();
+    }
+    Adjust {
+        repetition_penalty: [1.0, 1.5, 0.5][noise.below(3)],
+        frequency_penalty: noise.below(3) as f32,
+        presence_penalty: 1.0 - noise.below(3) as f32,
+        logit_bias: (0..noise.below(4)).map(|_| (noise.below(60) as u32, noise.below(9) as f32 - 4.0)).collect(),
     }
 }
 
@@ -36,7 +52,14 @@ fn expected(request: &Request) -> Expected {
         if let Some(position) = history.iter().position(|&token| token == POISON) {
             break Err(Failure::NonFiniteKv { position });
         }
-        let chosen = choose(&FakeModel::reference(&history), &params(&request.sampling, history.len())).token;
+        let mut row = FakeModel::reference(&history);
+        request.sampling.adjust.apply(&history, start, &mut row);
+        if let Some(Constraint(rule)) = &request.constraint
+            && rule.forbid(&history[start..], &mut row).is_err()
+        {
+            break Err(Failure::Constraint { position: history.len() });
+        }
+        let chosen = choose(&row, &request.sampling.params(history.len())).token;
         history.push(request.forced.get(history.len() - start).copied().unwrap_or(chosen));
         if request.stop_tokens.contains(&history[history.len() - 1]) {
             break Ok(Finish::Stop);
@@ -145,13 +168,18 @@ impl Simulation {
         let request = Request {
             logits_from: (!noise.one_in(3)).then(|| noise.below(prompt.len())),
             prompt,
-            sampling: Sampling { temperature: noise.below(3) as f32, seed: noise.next_u64(), ..Sampling::default() },
+            sampling: Sampling {
+                temperature: noise.below(3) as f32,
+                seed: noise.next_u64(),
+                adjust: adjust(noise),
+                ..Sampling::default()
+            },
+            constraint: noise.one_in(5).then(|| Constraint(Arc::new(Alternating))),
             stop_tokens: if noise.one_in(4) { (4..10).collect() } else { Vec::new() },
             tokens_max,
             forced,
             digest_logits: tokens_max.is_multiple_of(2),
             bypass_cache: noise.one_in(6),
-            ..Request::default()
         };
         let id = self.engine.submit(request.clone()).unwrap();
         self.requests.insert(id, request);
