@@ -34,7 +34,7 @@ def ask(page, broken, prompt=None, tokens="24"):
     page.select_option("#length", tokens)
     page.set_checked("#broken", broken)
     page.click("#run")
-    page.wait_for_selector("#receipt:not([hidden])", timeout=180_000)
+    page.wait_for_selector("#receipt:not([hidden])", timeout=900_000)
     kind = page.get_attribute("#verdict", "class")
     expected = "bad" if broken else "good"
     assert kind == expected, f"expected a {expected} verdict, got {kind}: {page.inner_text('#verdict')}"
