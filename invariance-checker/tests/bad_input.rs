@@ -176,6 +176,19 @@ fn an_unknown_operation_may_end_its_line_with_its_type() {
 }
 
 #[test]
+fn words_of_dependent_launches_are_barriers_in_both_forms() {
+    use invariance_checker::ir::OpKind;
+    let pretty = "    tt.grid_dependency_wait\n    tt.grid_dependency_launch_dependents loc(unknown)";
+    let generic =
+        "    \"tt.grid_dependency_wait\"() : () -> ()\n    \"tt.grid_dependency_launch_dependents\"() : () -> ()";
+    for body in [pretty, generic] {
+        let module = parse(kernel(body).as_bytes()).expect("parses");
+        let ops = &module.functions[0].blocks[0].ops;
+        assert!(ops.len() == 2 && ops.iter().all(|op| op.kind == OpKind::Barrier), "{ops:?}");
+    }
+}
+
+#[test]
 fn every_prefix_of_a_kernel_is_refused() {
     for name in ["v390/softmax_row.ttir", "v360/argmax_row.generic.mlir", "v390/cov_control_flow.nodebug.ttir"] {
         let text = std::fs::read(corpus().join(name)).expect("readable");

@@ -6,6 +6,7 @@
 //! BULK_KERNELS=WORK/bulk cargo test --release -p invariance-checker --test bulk -- --ignored --nocapture
 //! ```
 
+use invariance_checker::ir::Module;
 use invariance_checker::parse::{MAX_TEXT_BYTES, parse};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -46,9 +47,17 @@ fn outcome(pretty: &Path) -> Outcome {
     }
     match read(&generic) {
         Ok(b) if a == b => Outcome::Same,
-        Ok(_) => Outcome::Differs(pretty.display().to_string()),
+        Ok(b) => Outcome::Differs(format!("{}: {}", pretty.display(), difference(&a, &b))),
         Err(message) => Outcome::Refused(message),
     }
+}
+
+/// The first line in which two forms differ when printed.
+fn difference(a: &Module, b: &Module) -> String {
+    let (a, b) = (format!("{a:#?}"), format!("{b:#?}"));
+    let line = a.lines().zip(b.lines()).position(|(x, y)| x != y).unwrap_or(0);
+    let show = |t: &str| t.lines().skip(line.saturating_sub(2)).take(3).map(str::trim).collect::<Vec<_>>().join(" ");
+    format!("{} against {}", show(&a), show(&b))
 }
 
 #[test]

@@ -260,6 +260,7 @@ pub enum OpKind {
         prefix: String,
         args: Vec<Value>,
     },
+    /// A barrier, or `tt.grid_dependency_wait` and its like: only when something happens, not what is computed.
     Barrier,
 
     /// Parsed and kept, not understood.

@@ -127,7 +127,11 @@ pub(super) fn kind(mut p: Parts<'_>) -> Made<(OpKind, Attrs)> {
         "arith.select" => p.exactly().map(|[cond, then, otherwise]| OpKind::Select { cond, then, otherwise })?,
         "math.fma" => p.exactly().map(|[a, b, c]| OpKind::Fma { a, b, c })?,
         "llvm.intr.assume" => p.exactly().map(|[cond]| OpKind::Assume { cond })?,
-        "gpu.barrier" | "ttg.barrier" | "ttg.local_barrier" => p.exactly::<0>().map(|_| OpKind::Barrier)?,
+        "gpu.barrier"
+        | "ttg.barrier"
+        | "ttg.local_barrier"
+        | "tt.grid_dependency_wait"
+        | "tt.grid_dependency_launch_dependents" => p.exactly::<0>().map(|_| OpKind::Barrier)?,
         "scf.for" | "scf.if" | "scf.while" => control(&mut p)?,
         name if unary(name).is_some() => {
             let op = unary(name).ok_or("")?;

@@ -67,7 +67,11 @@ pub(super) fn op<'a>(c: &mut Cursor<'a>, defs: &[Def<'a>]) -> Result<RawOp<'a>> 
             c.expect(":")?;
             op.result_types = vec![c.ty()?];
         }
-        "gpu.barrier" | "ttg.barrier" | "ttg.local_barrier" => {
+        "gpu.barrier"
+        | "ttg.barrier"
+        | "ttg.local_barrier"
+        | "tt.grid_dependency_wait"
+        | "tt.grid_dependency_launch_dependents" => {
             if name == "ttg.barrier" {
                 op.set("addrSpace", Attr::Str(c.peek_word().to_owned()));
                 let len = c.peek_word().len();
@@ -409,7 +413,10 @@ fn unknown<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>, defs: &[Def<'a>]) -> Resu
         op.operands.push(value(&mut at)?);
     }
     let text = &c.text[start..c.at];
-    op.set("text", Attr::Str(text.split_whitespace().collect::<Vec<_>>().join(" ")));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if !text.is_empty() {
+        op.set("text", Attr::Str(text));
+    }
     let wanted = defs.iter().fold(0usize, |n, d| n.saturating_add(d.count));
     op.result_types = match (wanted, trailing_types(c, start)) {
         (0, _) => Vec::new(),

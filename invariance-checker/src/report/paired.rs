@@ -144,7 +144,34 @@ fn follow(a: &Branch, b: &mut Branch) {
             b.below.swap(at, at + 1);
         }
     }
+    if let (Some(x), Some(y)) = (coefficients(a), coefficients(b)) {
+        let (mut x, mut y) = (x, y);
+        x.sort_unstable();
+        y.sort_unstable();
+        if x == y {
+            follow_sum(a, b);
+        }
+    }
     a.below.iter().zip(&mut b.below).for_each(|(a, b)| follow(a, b));
+}
+
+/// The terms of an integer sum that stands over several lines, one operand each: `sum 64*1+1*1` over two operands.
+fn coefficients(b: &Branch) -> Option<Vec<String>> {
+    let terms: Vec<String> = b.body.strip_prefix("sum ")?.split('+').map(str::to_owned).collect();
+    // A product of several operands, or a constant, would shift the rest.
+    (terms.len() == b.below.len() && terms.iter().all(|t| t.ends_with("*1"))).then_some(terms)
+}
+
+/// Puts the terms of a sum in the order of the first tree: for each the most alike with its coefficient.
+fn follow_sum(a: &Branch, b: &mut Branch) {
+    let (Some(wanted), Some(there)) = (coefficients(a), coefficients(b)) else { return };
+    let mut left: Vec<(String, Branch)> = there.into_iter().zip(b.below.drain(..)).collect();
+    for (coefficient, operand) in wanted.iter().zip(&a.below) {
+        let fits = left.iter().enumerate().filter(|(_, (c, _))| c == coefficient);
+        let Some((best, _)) = fits.max_by_key(|(i, (_, x))| (likeness(operand, x), usize::MAX - i)) else { continue };
+        b.below.push(left.remove(best).1);
+    }
+    b.body.clone_from(&a.body);
 }
 
 /// The lines of a drawing.
@@ -278,6 +305,16 @@ mod tests {
         let drawn = rows(a, b);
         assert_eq!(drawn[1].mark, Mark::Same);
         assert_eq!(drawn[2].right, "`- times w[k, 2]");
+    }
+
+    #[test]
+    fn terms_of_a_sum_are_paired_with_their_coefficients() {
+        let (a, b) =
+            ("sum 1*1+64*1\n+- c1\n`- reduce max\n   `- k[M]\n", "sum 64*1+1*1\n+- reduce max\n|  `- k[5]\n`- c1\n");
+        let marks: Vec<Mark> = rows(a, b).iter().map(|r| r.mark).collect();
+        assert_eq!(marks, [Mark::Same, Mark::Same, Mark::Same, Mark::Changed]);
+        let (a, b) = ("sum 1*1+64*1\n+- x\n`- y\n", "sum 1*1+32*1\n+- x\n`- y\n");
+        assert_eq!(rows(a, b)[0].mark, Mark::Changed);
     }
 
     #[test]

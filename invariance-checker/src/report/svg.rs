@@ -84,7 +84,8 @@ enum Fill {
 
 impl Fill {
     fn of(line: &str) -> Fill {
-        if line.contains('[') { Fill::Leaf } else { Fill::Operation }
+        let word = split(line).1.split(' ').next().unwrap_or("");
+        if word.contains('[') { Fill::Leaf } else { Fill::Operation }
     }
 
     fn colour(self) -> Option<&'static str> {

@@ -118,9 +118,9 @@ fn rerun<'t>(
 /// What the element held, write by write.
 fn arrivals(side: &Side<'_>) -> String {
     let mut out = format!("the element, in the order of its writes\n+- before the launch: {:#x}\n", side.initial);
-    for w in side.writes.iter().take(WRITES_MAX) {
+    for (i, w) in side.writes.iter().take(WRITES_MAX).enumerate() {
         let [x, y, z] = w.program;
-        let _ = writeln!(out, "+- after program ({x}, {y}, {z}): {:#x}", w.bits);
+        let _ = writeln!(out, "+- {}: program ({x}, {y}, {z}) leaves {:#x}", i + 1, w.bits);
     }
     if side.writes.len() > WRITES_MAX {
         let _ = writeln!(out, "+- and {} writes more", side.writes.len() - WRITES_MAX);
@@ -188,7 +188,9 @@ impl Put<'_> {
             Node::Var(v) => self.variable(arena, t, v),
             Node::Load(l) => self.load(arena, t, l),
             Node::Undef(n) if *self.attack == Attack::Undefined => {
-                arena.opaque(&format!("undefined lane, here {:#x}", self.undefined), n, vec![], arena.sort(t))
+                let sort = arena.sort(t);
+                let name = format!("undefined lane {n}, here {:#x}", self.undefined);
+                arena.op(&name, vec![], sort)
             }
             _ => arena.map_children(t, |arena, c| self.put(arena, c)),
         };
