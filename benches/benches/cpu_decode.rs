@@ -8,7 +8,7 @@ use benches::table::Table;
 use benches::{measure, values};
 use criterion::Criterion;
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, QkvParams, Result, SampleParams, StepRows};
+use kernels_rs::backend::{Backend, KvShape, QkvParams, Result, SampleParams, StepRows, Wanted};
 use kernels_rs::cpu::{Cpu, KvPool, LinearWeight, Simd, Step};
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RmsNormTree, RopePairing, Store};
@@ -109,7 +109,7 @@ impl Model {
             cpu.linear(down, rows, &a.gated, Some(&a.next), &mut a.h)?;
         }
         cpu.rmsnorm(norm, rows, &a.h, &self.norm, &mut a.normed)?;
-        cpu.gather_rows(D, &a.normed, &[rows as u32 - 1], &mut a.next)?;
+        cpu.gather_wanted(D, step, &a.normed, &mut a.next)?;
         cpu.linear_f32(&self.head, 1, &a.next, &mut a.logits)?;
         let (top_k, position) = (None, CONTEXT as u32);
         let sampling = SampleParams { temperature: 0.8, top_k, top_p: 0.95, min_p: 0.0, seed: 1, position };
@@ -134,7 +134,8 @@ fn run(criterion: &mut Criterion<CpuTime>, table: &mut Table, simd: Simd) -> Res
         let mut pool = model.cpu.kv_pool(SHAPE)?;
         model.cpu.kv_fill(&mut pool, bf16::from_f32(0.37))?;
         for (name, first, count) in [("decode at 1000", 999, 1), ("prefill of 64", 0, 64)] {
-            let step = model.cpu.step(&rows(first, count), SHAPE)?;
+            let step =
+                model.cpu.step(&rows(first, count), &Wanted { rows: &[count as u32 - 1], samples: &[] }, SHAPE)?;
             let mut activations = model.activations(count)?;
             let line = format!("{name}, {}", simd.name());
             measure(criterion, table, "step", (&line, column), count, || {

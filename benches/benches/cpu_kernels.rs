@@ -8,7 +8,7 @@ use benches::table::Table;
 use benches::{measure, values};
 use criterion::Criterion;
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, StepRows};
+use kernels_rs::backend::{Backend, KvShape, StepRows, Wanted};
 use kernels_rs::cpu::{Cpu, Simd};
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, Store};
@@ -85,7 +85,7 @@ fn attentions(criterion: &mut Criterion<CpuTime>, simd: Simd) {
                 let cpu = Cpu::with_simd(arithmetic, 1, simd).expect("one thread");
                 let mut pool = cpu.kv_pool(shape).expect("memory");
                 cpu.kv_fill(&mut pool, bf16::from_f32(0.37)).expect("a pool");
-                let step = cpu.step(&step, shape).expect("rows that fit");
+                let step = cpu.step(&step, &Wanted::default(), shape).expect("rows that fit");
                 let q = cpu.upload(&values(3, rows * q_heads * head_dim, 1.0)).expect("memory");
                 let mut out = cpu.alloc(rows * q_heads * head_dim).expect("memory");
                 let scale_log2 = std::f32::consts::LOG2_E / (head_dim as f32).sqrt();

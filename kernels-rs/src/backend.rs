@@ -63,6 +63,15 @@ pub struct StepRows {
     pub tables: Vec<Vec<u32>>,
 }
 
+/// The rows whose logits a step computes, and how a token is chosen from the first of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wanted<'a> {
+    /// Indices into the step's rows.
+    pub rows: &'a [u32],
+    /// At most as many as rows.
+    pub samples: &'a [SampleParams],
+}
+
 /// What the fused QKV stage needs beside its input: [rows, (q_heads + 2 kv_heads) * head_dim] in, q [rows, q_heads *
 /// head_dim] out, K and V into the pool.
 pub struct QkvParams<'a, B: Backend + ?Sized> {
@@ -79,7 +88,27 @@ pub struct QkvParams<'a, B: Backend + ?Sized> {
     pub pairing: RopePairing,
 }
 
+pub use crate::random::RandomTensor;
 pub use reduction_tree::operator::{SampleParams, Sampled};
+
+/// Most tensors that a random weight is made of.
+pub const RANDOM_PARTS_MAX: usize = 3;
+
+/// Refuses parts that do not make up the weight.
+pub fn check_random_parts(tree: &LinearTree, parts: &[(RandomTensor, usize)]) -> Result<()> {
+    let rows = parts.iter().try_fold(0usize, |sum, (_, rows)| sum.checked_add(*rows));
+    let alike = |tensor: &RandomTensor| {
+        let first = parts[0].0;
+        tensor.offset == 0.0 && (tensor.seed, tensor.spread) == (first.seed, first.spread)
+    };
+    let fits = (1..=RANDOM_PARTS_MAX).contains(&parts.len()) && rows == Some(tree.n);
+    if fits && parts.iter().all(|(tensor, _)| alike(tensor)) {
+        return Ok(());
+    }
+    let expected =
+        format!("up to {RANDOM_PARTS_MAX} tensors of {} rows together, of offset 0, one seed and one spread", tree.n);
+    Err(Error::new("random_weight", expected, format!("{parts:?}")))
+}
 
 /// The operators. Every output element has the bits that the evaluator of `reduction-tree` gives.
 pub trait Backend: Send + Sync + 'static {
@@ -91,6 +120,8 @@ pub trait Backend: Send + Sync + 'static {
     type KvPool: Send;
     /// `StepRows` checked and laid out for the kernels of one step.
     type Step: Send;
+    /// What the steps of one engine share: memory, and launches that are replayed.
+    type Replays: Send;
 
     /// One word for reports, such as `cpu-avx512`.
     fn name(&self) -> String;
@@ -101,10 +132,22 @@ pub trait Backend: Send + Sync + 'static {
     fn alloc<T: Element>(&self, len: usize) -> Result<Self::Buffer<T>>;
     /// A buffer with a copy of `host`.
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
+    /// Overwrites the first elements of a buffer, in its place.
+    fn write<T: Element>(&self, host: &[T], buffer: &mut Self::Buffer<T>) -> Result<()>;
     /// The first `len` elements of a buffer.
     fn download<T: Element>(&self, buffer: &Self::Buffer<T>, len: usize) -> Result<Vec<T>>;
+    /// The first words of several buffers, waiting for the device once.
+    fn download_words(&self, parts: &[(&Self::Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>>;
     /// A weight [n, k], row-major, and its bias `[n]` where the tree has one, for `linear` and `embed`.
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self::Linear>;
+    /// The same for a weight whose rows are random tensors, one after another: at most three, each with its number of rows.
+    /// They have offset 0, one seed and one spread, and are made where the weight lives.
+    fn random_weight(
+        &self,
+        tree: LinearTree,
+        parts: &[(RandomTensor, usize)],
+        bias: Option<&[bf16]>,
+    ) -> Result<Self::Linear>;
     /// Bytes of memory that new buffers could take now; `None` where the machine does not say.
     fn free_bytes(&self) -> Result<Option<u64>>;
     /// Bytes that a pool of this shape takes.
@@ -114,7 +157,48 @@ pub trait Backend: Send + Sync + 'static {
     /// Overwrites every KV cell with `value`; for tests that show that stale memory is never read.
     fn kv_fill(&self, pool: &mut Self::KvPool, value: bf16) -> Result<()>;
     /// Checks the rows of a step against the pool's shape and prepares them.
-    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Self::Step>;
+    fn step(&self, rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Self::Step>;
+
+    /// Rows that operators compute for a step of `rows` rows in [`Backend::step_in`]: at least as many, and no fewer for more.
+    /// Buffers must have room for them.
+    fn padded_rows(&self, rows: usize) -> usize {
+        rows
+    }
+    /// Nothing shared or recorded yet. `group` is the number of query heads a KV head; without `record` every step is launched
+    /// anew.
+    fn replays(&self, group: usize, record: bool) -> Self::Replays;
+    /// Whether [`Backend::launch`] ever repeats launches.
+    fn can_replay(&self) -> bool {
+        false
+    }
+    /// Steps that were replayed so far.
+    fn replayed(&self, replays: &Self::Replays) -> u64;
+    /// [`Backend::step`] in shared memory; the step before it must be over. May have rows of its own added, which write and read
+    /// no cell of the pool's pages.
+    fn step_in(
+        &self,
+        replays: &mut Self::Replays,
+        rows: &StepRows,
+        wanted: &Wanted<'_>,
+        shape: KvShape,
+    ) -> Result<Self::Step>;
+    /// Rows of a step, its own added ones included: what operators are called with.
+    fn step_rows(&self, step: &Self::Step) -> usize;
+    /// Wanted rows of a step, likewise.
+    fn step_wanted(&self, step: &Self::Step) -> usize;
+    /// Rows of which a token is chosen, likewise.
+    fn step_samples(&self, step: &Self::Step) -> usize;
+    /// Calls `operators`, which call operators of this backend on one step and allocate, upload and download nothing. A backend
+    /// may instead repeat what they launched for an earlier step of the same class, so they must always work on the same pool,
+    /// weights and buffers. No other thread may use the backend meanwhile.
+    fn launch(
+        &self,
+        _replays: &mut Self::Replays,
+        _step: &Self::Step,
+        operators: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        operators()
+    }
 
     /// out [rows, k] = row `tokens[i]` of the weight.
     fn embed(&self, table: &Self::Linear, step: &Self::Step, out: &mut Self::Buffer<bf16>) -> Result<()>;
@@ -198,14 +282,23 @@ pub trait Backend: Send + Sync + 'static {
         layer: usize,
         out: &mut Self::Buffer<bf16>,
     ) -> Result<()>;
-    /// out [indices, d] = rows of x [_, d].
-    fn gather_rows(
+    /// out [wanted, d] = the wanted rows of x [rows, d].
+    fn gather_wanted(
         &self,
         d: usize,
+        step: &Self::Step,
         x: &Self::Buffer<bf16>,
-        indices: &[u32],
         out: &mut Self::Buffer<bf16>,
     ) -> Result<()>;
-    /// One token a row of logits [rows, vocab].
+    /// One token for each of the step's `samples`, from the first rows of logits [_, vocab]: chosen [2, samples] becomes the
+    /// tokens, then the bits of their log-probabilities.
+    fn sample_wanted(
+        &self,
+        vocab: usize,
+        step: &Self::Step,
+        logits: &Self::Buffer<f32>,
+        chosen: &mut Self::Buffer<u32>,
+    ) -> Result<()>;
+    /// One token a row of logits [rows, vocab], at once.
     fn sample(&self, vocab: usize, logits: &Self::Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>>;
 }

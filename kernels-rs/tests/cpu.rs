@@ -36,6 +36,11 @@ fn embed() {
 }
 
 #[test]
+fn random_weight() {
+    everywhere(0..16, common::linear::random_weight);
+}
+
+#[test]
 fn rmsnorm() {
     everywhere(0..32, common::rows::rmsnorm);
 }
@@ -46,8 +51,8 @@ fn add_rmsnorm() {
 }
 
 #[test]
-fn gather_rows() {
-    everywhere(0..16, common::rows::gather_rows);
+fn gather_wanted() {
+    everywhere(0..16, common::rows::gather_wanted);
 }
 
 #[test]

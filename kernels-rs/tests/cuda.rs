@@ -58,9 +58,10 @@ macro_rules! trials {
 trials! {
     linear
     embed
+    random_weight
     rmsnorm
     add_rmsnorm
-    gather_rows
+    gather_wanted
     sample
     qkv_and_attention
     qkv_and_attention_of_plans

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kernels_rs::backend::{Backend, SampleParams, Sampled, StepRows};
+use kernels_rs::backend::{Backend, SampleParams, Sampled, StepRows, Wanted};
 
 use crate::engine::{EngineConfig, Outcome, RowModel, StepOutcome, Want, logits_digest};
-use crate::model::{Error, KvPool, Model, Result, Workspace};
+use crate::model::{Error, KvPool, Model, Result, StepResult, Workspace};
 
 /// Weights, which may be shared, and the memory of one engine.
 pub struct DeviceModel<B: Backend> {
@@ -18,14 +18,32 @@ pub struct DeviceModel<B: Backend> {
 impl<B: Backend> DeviceModel<B> {
     /// Memory for an engine of this configuration.
     pub fn new(model: Arc<Model<B>>, config: &EngineConfig) -> Result<Self> {
+        Self::with_replays(model, config, true)
+    }
+
+    /// The same for engines whose requests want only the rows that tokens are chosen from: a step has no more of them than
+    /// requests that run.
+    pub fn for_tokens(model: Arc<Model<B>>, config: &EngineConfig) -> Result<Self> {
         let pool = model.kv_pool(config.pages, config.page_tokens)?;
-        let workspace = model.workspace(config.step_rows_max, config.step_rows_max)?;
+        let workspace = model.workspace(config.step_rows_max, config.running_max.min(config.step_rows_max))?;
+        Ok(Self { model, pool, workspace, poison_token: None })
+    }
+
+    /// The same; without `record` every step is launched anew.
+    pub fn with_replays(model: Arc<Model<B>>, config: &EngineConfig, record: bool) -> Result<Self> {
+        let pool = model.kv_pool(config.pages, config.page_tokens)?;
+        let workspace = model.workspace_with(config.step_rows_max, config.step_rows_max, record)?;
         Ok(Self { model, pool, workspace, poison_token: None })
     }
 
     /// The weights.
     pub fn model(&self) -> &Arc<Model<B>> {
         &self.model
+    }
+
+    /// Steps whose launches were replayed.
+    pub fn replayed(&self) -> u64 {
+        self.workspace.replayed(self.model.backend())
     }
 
     /// The pool, for tests that fill it with garbage.
@@ -67,14 +85,12 @@ impl<B: Backend> RowModel for DeviceModel<B> {
         let mut order: Vec<usize> = (0..wants.len()).collect();
         order.sort_by_key(|&want| (wants[want].sample.is_none(), !on_host(want)));
         let logits_rows: Vec<u32> = order.iter().map(|&want| wants[want].row as u32).collect();
-        let poisoned = self.poisoned_rows(rows);
-        let faults = self.model.forward_poisoned(&mut self.workspace, &mut self.pool, rows, &logits_rows, &poisoned)?;
-
         let params: Vec<SampleParams> = order.iter().filter_map(|&want| wants[want].sample).collect();
-        let vocab = self.vocab();
-        let backend = self.model.backend();
-        let sampled =
-            if params.is_empty() { Vec::new() } else { backend.sample(vocab, self.workspace.logits(), &params)? };
+        let wanted = Wanted { rows: &logits_rows, samples: &params };
+        let poisoned = self.poisoned_rows(rows);
+        let StepResult { faults, sampled } =
+            self.model.step(&mut self.workspace, &mut self.pool, rows, &wanted, &poisoned)?;
+        let (vocab, backend) = (self.vocab(), self.model.backend());
         let last = order.iter().rposition(|&want| on_host(want));
         let host = match last {
             Some(last) => backend.download(self.workspace.logits(), (last + 1) * vocab)?,

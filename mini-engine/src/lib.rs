@@ -1,5 +1,6 @@
 //! A reference LLM engine whose logits are the same, bit for bit, whatever else the server does.
 
+pub mod bench;
 pub mod determinism;
 pub mod device_model;
 pub mod engine;
@@ -7,4 +8,5 @@ pub mod model;
 pub mod receipt;
 pub mod server;
 pub mod showroom;
+pub mod soak;
 pub mod stop;

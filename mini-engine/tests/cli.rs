@@ -173,6 +173,49 @@ fn the_demo_ends_with_all_equal() {
     assert!(ran.out.contains("> The capital of France is") && ran.out.ends_with("all equal\n"));
 }
 
+#[test]
+fn a_bench_proves_itself_and_arrivals_change_no_logits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, svg) = (folder.path().join("bench.json"), folder.path().join("bench.svg"));
+    let args = ["bench", "--model", "tiny:qwen3", "--threads", "1", "--prefill", "2x40", "--decode", "1x20,3x20"];
+    let more = ["--steps", "4", "--bandwidth", "1e10", "--rate", "300", "--kv-memory", "64MiB"];
+    let files = ["--json", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()];
+    let ran = run(&[&args[..], &more, &files].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let lines = report["lines"].as_array().unwrap();
+    let names: Vec<&str> = lines.iter().map(|line| line["name"].as_str().unwrap()).collect();
+    let expected =
+        ["prefill 2x40", "decode 1x20", "decode 3x20", "sessions 2 x 2 turns", "mixed 4, at once", "mixed 4, 300/s"];
+    assert_eq!(names, expected);
+    assert!(lines.iter().all(|line| line["tokens_equal"] == true && line["seconds"].as_f64().unwrap() > 0.0));
+    assert_eq!(lines[4]["logits_digest"], lines[5]["logits_digest"]);
+    assert_eq!(lines[2]["generated_tokens"], 15);
+    assert!(lines[3]["cached_tokens"].as_u64().unwrap() >= 64 && lines[1]["share_of_limit"].as_f64().unwrap() > 0.0);
+    assert!(std::fs::read_to_string(svg).unwrap().trim_end().ends_with("</svg>"));
+    refused(run(&["bench", "--model", "tiny", "--prefill", "3"]), "two numbers such as 8x1024");
+    refused(run(&["bench", "--model", "tiny", "--decode", "1x5000"]), "expected at most 4096 positions");
+    refused(run(&["bench", "--model", "tiny", "--kv-memory", "1TB"]), "expected a share between 0 and 1 or a size");
+}
+
+#[test]
+fn a_short_soak_is_sound() {
+    let args =
+        ["soak", "--model", "tiny:qwen2", "--threads", "1", "--seconds", "3", "--prompt", "200", "--pages", "12"];
+    let ran = run(&args);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains(" 0 different") && ran.out.ends_with("sound\n"), "{}", ran.out);
+    refused(run(&["soak", "--model", "tiny", "--pages", "2"]), "--pages: expected at least 11, one request, got 2");
+    refused(run(&["soak", "--model", "tiny", "--live", "0"]), "--live: expected at least 1, got 0");
+}
+
+#[test]
+fn random_models_of_published_shapes_run() {
+    let ran = run(&["generate", "--model", "random:qwen2.5-0.5b,layers=1", "--prompt", "x", "--max-tokens", "2"]);
+    assert!(ran.code == 0 && ran.err.contains("generated: 2 tokens"), "{}", ran.err);
+    refused(run(&["generate", "--model", "random:gpt", "--prompt", "x"]), "llama-3.1-8b, qwen3-8b");
+}
+
 /// A machine with a GPU and a driver passes the other tests of `--backend cuda`; here the message counts.
 #[test]
 fn a_missing_gpu_is_an_error_in_words() {

@@ -3,7 +3,7 @@
 use mini_engine::determinism::{Break, FakeLab, Report, Scale, check};
 
 fn run(scale: &Scale, kind: Option<Break>) -> Report {
-    let report = check(&FakeLab, (0..60).collect(), scale, kind, &mut |_| {});
+    let report = check(&FakeLab, &FakeLab, (0..60).collect(), scale, kind, &mut |_| {});
     println!("{}", Report::heading());
     report.tallies.iter().for_each(|tally| println!("{}", Report::line(tally)));
     println!("{}", report.verdict());

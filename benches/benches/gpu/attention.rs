@@ -2,7 +2,7 @@
 
 use super::{Bench, limit, normal};
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, StepRows};
+use kernels_rs::backend::{Backend, KvShape, StepRows, Wanted};
 use kernels_rs::cuda::{Cuda, KvPool};
 use reduction_tree::operator::AttentionTree;
 
@@ -47,7 +47,7 @@ fn run(bench: &mut Bench, name: &str, sequences: usize, context: usize, rows: us
     let kv_bytes = sequences * context * KV_HEADS * D * 4;
     let layers = ((400 << 20) / kv_bytes).clamp(2, 16);
     let (pool, step, shape) = setup(bench.cuda, layers, sequences, context, rows);
-    let step = bench.cuda.step(&step, shape).expect("step");
+    let step = bench.cuda.step(&step, &Wanted::default(), shape).expect("step");
     let len = sequences * rows * Q_HEADS * D;
     let q = bench.cuda.upload(&normal(len, 1.0, 4)).expect("device memory");
     let mut out = bench.cuda.alloc::<bf16>(len).expect("device memory");

@@ -2,7 +2,7 @@
 
 use super::{Bench, limit, normal};
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, QkvParams, SampleParams, StepRows};
+use kernels_rs::backend::{Backend, KvShape, QkvParams, SampleParams, StepRows, Wanted};
 use reduction_tree::operator::{RmsNormTree, RopePairing};
 
 /// Buffers that one kernel rotates over, so that the cache does not hold its input.
@@ -67,7 +67,7 @@ fn qkv(bench: &mut Bench, rows: usize) {
         sequences: vec![0; rows],
         tables: vec![(0..shape.pages as u32).collect()],
     };
-    let step = cuda.step(&step, shape).expect("step");
+    let step = cuda.step(&step, &Wanted::default(), shape).expect("step");
     let width = (q_heads + 2 * kv_heads) * d;
     let x: Vec<_> =
         (0..SETS).map(|i| cuda.upload(&normal(rows * width, 1.0, i as u64)).expect("device memory")).collect();

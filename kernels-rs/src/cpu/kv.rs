@@ -4,7 +4,7 @@
 //! are tiles whose columns are elements of the head and whose products run over slots. So both matrix products of
 //! attention are chains over tiles, as in a linear layer.
 
-use crate::backend::{Error, KvShape, Result, StepRows};
+use crate::backend::{Error, KvShape, Result, SampleParams, StepRows, Wanted};
 use crate::cpu::chain::{COLUMNS, StepTile};
 use crate::cpu::rows::STEP;
 use crate::cpu::tiles::Tiles;
@@ -153,11 +153,14 @@ pub struct Step {
     pub(crate) rows: StepRows,
     pub(crate) shape: KvShape,
     pub(crate) runs: Vec<Run>,
+    pub(crate) wanted: Vec<u32>,
+    pub(crate) samples: Vec<SampleParams>,
 }
 
 impl Step {
-    /// Checks lengths, table and page bounds, distinct slots, and that rows of a sequence are adjacent and ascend.
-    pub fn new(rows: &StepRows, shape: KvShape) -> Result<Self> {
+    /// Checks lengths, table and page bounds, distinct slots, that rows of a sequence are adjacent and ascend, and that wanted
+    /// rows exist.
+    pub fn new(rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Self> {
         check_shape("step", &shape)?;
         let refuse = |expected: String, got: String| Err(Error::new("step", expected, got));
         let n = rows.tokens.len();
@@ -177,7 +180,15 @@ impl Step {
                 return refuse(format!("pages below {}", shape.pages), page.to_string());
             }
         }
-        Ok(Self { rows: rows.clone(), shape, runs: runs(rows, &shape)? })
+        if let Some(row) = wanted.rows.iter().find(|&&row| row as usize >= n) {
+            return refuse(format!("wanted rows below {n}"), row.to_string());
+        }
+        if wanted.samples.len() > wanted.rows.len() {
+            let got = format!("{} samples", wanted.samples.len());
+            return refuse(format!("at most as many samples as the {} wanted rows", wanted.rows.len()), got);
+        }
+        let (wanted, samples) = (wanted.rows.to_vec(), wanted.samples.to_vec());
+        Ok(Self { rows: rows.clone(), shape, runs: runs(rows, &shape)?, wanted, samples })
     }
 }
 

@@ -16,7 +16,10 @@ mod simd;
 mod testing;
 mod tiles;
 
-use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
+use crate::backend::{
+    Backend, Element, Error, KvShape, QkvParams, RandomTensor, Result, SampleParams, Sampled, StepRows, Wanted,
+    check_random_parts,
+};
 use half::bf16;
 pub use kv::{KvPool, Step};
 pub use linear::LinearWeight;
@@ -56,6 +59,7 @@ impl Backend for Cpu {
     type Linear = LinearWeight;
     type KvPool = KvPool;
     type Step = Step;
+    type Replays = ();
 
     fn name(&self) -> String {
         format!("cpu-{}", self.cx.simd.name())
@@ -75,12 +79,43 @@ impl Backend for Cpu {
         Ok(Buffer(buffer))
     }
 
+    fn write<T: Element>(&self, host: &[T], buffer: &mut Buffer<T>) -> Result<()> {
+        check_len("write", "buffer", &mut buffer.0[..], host.len(), 1)?.copy_from_slice(host);
+        Ok(())
+    }
+
     fn download<T: Element>(&self, buffer: &Buffer<T>, len: usize) -> Result<Vec<T>> {
         check_len("download", "buffer", &buffer.0[..], len, 1).map(<[T]>::to_vec)
     }
 
+    fn download_words(&self, parts: &[(&Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>> {
+        parts.iter().map(|(buffer, len)| self.download(buffer, *len)).collect()
+    }
+
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
         LinearWeight::new(&self.cx, tree, weight, bias)
+    }
+
+    fn random_weight(
+        &self,
+        tree: LinearTree,
+        parts: &[(RandomTensor, usize)],
+        bias: Option<&[bf16]>,
+    ) -> Result<LinearWeight> {
+        check_random_parts(&tree, parts)?;
+        let elements = tree.n.checked_mul(tree.k);
+        let elements =
+            elements.ok_or_else(|| Error::new("random_weight", "an addressable weight", format!("{tree:?}")))?;
+        let mut weight = try_zeroed("random_weight", elements)?;
+        let mut rest = &mut weight[..];
+        for (tensor, rows) in parts {
+            let (part, after) = rest.split_at_mut(rows * tree.k);
+            let mut rows: Vec<_> = part.chunks_mut(tree.k.max(1)).enumerate().collect();
+            let fill = |(row, out): &mut (usize, &mut [bf16])| tensor.fill((*row * tree.k) as u64, out);
+            self.cx.pool.each_mut(&mut rows, 16, fill);
+            rest = after;
+        }
+        LinearWeight::new(&self.cx, tree, &weight, bias)
     }
 
     fn free_bytes(&self) -> Result<Option<u64>> {
@@ -103,8 +138,30 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Step> {
-        Step::new(rows, shape)
+    fn step(&self, rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Step> {
+        Step::new(rows, wanted, shape)
+    }
+
+    fn replays(&self, _group: usize, _record: bool) {}
+
+    fn replayed(&self, (): &()) -> u64 {
+        0
+    }
+
+    fn step_in(&self, (): &mut (), rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Step> {
+        Step::new(rows, wanted, shape)
+    }
+
+    fn step_rows(&self, step: &Step) -> usize {
+        step.rows.tokens.len()
+    }
+
+    fn step_wanted(&self, step: &Step) -> usize {
+        step.wanted.len()
+    }
+
+    fn step_samples(&self, step: &Step) -> usize {
+        step.samples.len()
     }
 
     fn embed(&self, table: &LinearWeight, step: &Step, out: &mut Buffer<bf16>) -> Result<()> {
@@ -173,15 +230,23 @@ impl Backend for Cpu {
         attention::attention(&self.cx, tree, q_heads, step, &q.0, pool, layer, &mut out.0)
     }
 
-    fn gather_rows(&self, d: usize, x: &Buffer<bf16>, indices: &[u32], out: &mut Buffer<bf16>) -> Result<()> {
-        let out = check_len("gather_rows", "out", &mut out.0[..], indices.len(), d)?;
-        let rows = x.0.len().checked_div(d).unwrap_or(0);
-        for (&index, out) in indices.iter().zip(out.chunks_mut(d.max(1))) {
-            let index = index as usize;
-            if index >= rows {
-                return Err(Error::new("gather_rows", format!("indices below {rows}"), index.to_string()));
-            }
-            out.copy_from_slice(&x.0[index * d..(index + 1) * d]);
+    fn gather_wanted(&self, d: usize, step: &Step, x: &Buffer<bf16>, out: &mut Buffer<bf16>) -> Result<()> {
+        const OP: &str = "gather_wanted";
+        let x = check_len(OP, "x", &x.0[..], step.rows.tokens.len(), d)?;
+        let out = check_len(OP, "out", &mut out.0[..], step.wanted.len(), d)?;
+        for (&index, out) in step.wanted.iter().zip(out.chunks_mut(d.max(1))) {
+            out.copy_from_slice(&x[index as usize * d..(index as usize + 1) * d]);
+        }
+        Ok(())
+    }
+
+    fn sample_wanted(&self, vocab: usize, step: &Step, logits: &Buffer<f32>, chosen: &mut Buffer<u32>) -> Result<()> {
+        let count = step.samples.len();
+        let chosen = check_len("sample_wanted", "chosen", &mut chosen.0[..], 2, count)?;
+        let (tokens, logprobs) = chosen.split_at_mut(count);
+        let sampled = self.sample(vocab, logits, &step.samples)?;
+        for ((sampled, token), logprob) in sampled.iter().zip(tokens).zip(logprobs) {
+            (*token, *logprob) = (sampled.token, sampled.logprob.to_bits());
         }
         Ok(())
     }

@@ -4,8 +4,9 @@ use kernels_cuda::params::{AttentionParams, QueryBlock};
 use reduction_tree::operator::AttentionTree;
 
 use super::device::Device;
-use super::kv::{KvPool, Step, halves};
+use super::kv::{KvPool, halves};
 use super::launch::{Grid, size};
+use super::step::{Blocks, PREFILL_ROWS, Step};
 use crate::backend::{Error, KvShape, Result};
 
 mod decode_kernels {
@@ -82,8 +83,7 @@ const _: () = assert!(
         && portable_kernels::KV_TILE as usize == KV_TILE,
     "the kernels' tile is the tree's"
 );
-const _: () =
-    assert!(prefill_kernels::ROWS as usize == super::kv::PREFILL_ROWS, "blocks are cut as the kernel takes them");
+const _: () = assert!(prefill_kernels::ROWS as usize == PREFILL_ROWS, "blocks are cut as the kernel takes them");
 
 /// The variant for heads of that many 64-element halves.
 fn by_halves<T>(operation: &'static str, all: &'static [T], halves: u32, of: impl Fn(&T) -> u32) -> Result<&'static T> {
@@ -115,7 +115,7 @@ fn check(tree: &AttentionTree, q_heads: usize, shape: &KvShape) -> Result<usize>
     if tree.scale_log2.is_nan() || tree.scale_log2 <= 0.0 || tree.window == Some(0) {
         return Err(Error::new(OP, "a positive scale and window", format!("{tree:?}")));
     }
-    if q_heads == 0 || !q_heads.is_multiple_of(shape.kv_heads) || q_heads / shape.kv_heads > super::kv::PREFILL_ROWS {
+    if q_heads == 0 || !q_heads.is_multiple_of(shape.kv_heads) || q_heads / shape.kv_heads > PREFILL_ROWS {
         let expected = format!("query heads that are a multiple of {} KV heads, at most 128 each", shape.kv_heads);
         return Err(Error::new(OP, expected, q_heads.to_string()));
     }
@@ -127,6 +127,17 @@ fn splits(tree: &AttentionTree, block: &QueryBlock) -> usize {
     let first = block.first_position as usize;
     let low = tree.seen(first).start;
     (first + block.rows as usize - 1) / tree.kv_split - low / tree.kv_split + 1
+}
+
+/// Most splits that a decode block of the step sees; for a class of steps, that any of them can see.
+fn splits_max(tree: &AttentionTree, step: &Step, blocks: &Blocks) -> usize {
+    match step.class {
+        None => blocks.decode.iter().map(|block| splits(tree, block)).max().unwrap_or(0),
+        Some(class) => {
+            let whole = class.horizon.div_ceil(tree.kv_split);
+            tree.window.map_or(whole, |window| whole.min((window - 1) / tree.kv_split + 2))
+        }
+    }
 }
 
 /// out [rows, q_heads * head_dim] from q of the same shape.
@@ -157,7 +168,7 @@ pub unsafe fn attention(
     let kv = pool.layer(device, OP, layer)?;
     let halves = halves(OP, tree.head_dim)?;
     step.with_blocks(device, group, |blocks| {
-        let address = device.address(&blocks.memory);
+        let address = blocks.address(device);
         let mut p = AttentionParams {
             q: q as *const u16,
             out: out as *mut u16,
@@ -170,7 +181,7 @@ pub unsafe fn attention(
             q_heads: size(OP, "q_heads", q_heads)?,
             group: size(OP, "group", group)?,
             kv_split: size(OP, "kv_split", tree.kv_split)?,
-            split_max: size(OP, "splits", blocks.decode.iter().map(|b| splits(tree, b)).max().unwrap_or(0))?,
+            split_max: size(OP, "splits", splits_max(tree, step, blocks))?,
             window: tree.window.map_or(Ok(0), |w| size(OP, "window", w))?,
             scale_log2: tree.scale_log2,
         };

@@ -1,11 +1,12 @@
 //! One GPU: its context and stream, the loaded kernels, and memory that grows and is reused.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUfunction_attribute, CUmodule, CUresult};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError, PinnedHostSlice};
 
 use crate::backend::{Error, Result};
 
@@ -37,8 +38,11 @@ unsafe impl Sync for Function {}
 /// addresses.
 #[derive(Default)]
 struct Workspace {
-    blocks: HashMap<&'static str, Vec<CudaSlice<u8>>>,
+    blocks: HashMap<&'static str, Vec<Arc<CudaSlice<u8>>>>,
 }
+
+/// Memory whose addresses a captured graph may hold.
+pub type Kept = Vec<Arc<dyn Any + Send + Sync>>;
 
 /// One GPU.
 pub struct Device {
@@ -46,12 +50,18 @@ pub struct Device {
     pub stream: Arc<CudaStream>,
     functions: HashMap<String, Function>,
     workspace: Mutex<Workspace>,
+    /// What the capture in progress has used so far; `None` outside of captures.
+    pub captured: Mutex<Option<Kept>>,
+    /// Page-locked memory that downloads pass through.
+    staging: Mutex<Option<PinnedHostSlice<u32>>>,
     /// Held by an operator whose launches hand scratch memory to each other.
     pub exclusive: Mutex<()>,
     /// Streaming multiprocessors.
     pub processors: u32,
     /// The card runs the Hopper kernels.
     pub hopper: bool,
+    /// One kernel for each operator, whatever the number of rows: for measuring what the choice is worth.
+    pub one_variant: bool,
     /// Name and compute capability.
     pub label: String,
     /// Compute capability times ten.
@@ -94,9 +104,12 @@ impl Device {
             stream,
             functions,
             workspace: Mutex::default(),
+            captured: Mutex::default(),
+            staging: Mutex::default(),
             exclusive: Mutex::default(),
             processors,
             hopper,
+            one_variant: false,
             label,
             capability,
         })
@@ -114,13 +127,69 @@ impl Device {
         let blocks = workspace.blocks.entry(name).or_default();
         if blocks.last().is_none_or(|block| block.len() < bytes) {
             let grown = bytes.next_power_of_two().max(1 << 16);
-            blocks.push(self.stream.alloc_zeros::<u8>(grown).map_err(driver(operation))?);
+            blocks.push(Arc::new(self.stream.alloc_zeros::<u8>(grown).map_err(driver(operation))?));
         }
         blocks.last().map(|block| self.address(block)).ok_or_else(|| Error::new(operation, "workspace", "none"))
     }
 
-    /// Device address of an allocation.
-    pub fn address<T>(&self, slice: &CudaSlice<T>) -> u64 {
+    /// Copies `host` to device memory, in stream order; the slice may change once this returns.
+    ///
+    /// # Safety
+    /// `address` has room for the slice and belongs to an allocation of this backend.
+    pub unsafe fn write<T: bytemuck::Pod>(&self, operation: &'static str, address: u64, host: &[T]) -> Result<()> {
+        if host.is_empty() {
+            return Ok(());
+        }
+        self.context.bind_to_thread().map_err(driver(operation))?;
+        let bytes: &[u8] = bytemuck::cast_slice(host);
+        // SAFETY: the caller vouches for the memory. The driver has read pageable memory when it returns.
+        unsafe { cudarc::driver::result::memcpy_htod_async(address, bytes, self.stream.cu_stream()) }
+            .map_err(driver(operation))
+    }
+
+    /// Words from several places of device memory, waiting for the device once.
+    ///
+    /// # Safety
+    /// Each address holds so many words and belongs to an allocation of this backend.
+    pub unsafe fn read_words(&self, operation: &'static str, parts: &[(u64, usize)]) -> Result<Vec<Vec<u32>>> {
+        let failed = driver(operation);
+        let total: usize = parts.iter().map(|part| part.1).sum();
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = match staging.take().filter(|pinned| pinned.len() >= total) {
+            Some(pinned) => pinned,
+            // SAFETY: nothing is read that was not written before.
+            None => unsafe { self.context.alloc_pinned_with_flags(total.next_power_of_two().max(4096), 0) }
+                .map_err(&failed)?,
+        };
+        let start: *mut u32 = pinned.as_mut_ptr().map_err(&failed)?;
+        let mut at = 0;
+        for &(address, len) in parts.iter().filter(|part| part.1 > 0) {
+            // SAFETY: the parts lie one after another in the pinned memory, which is large enough for all; the caller vouches for
+            // the addresses.
+            unsafe {
+                let to = std::slice::from_raw_parts_mut(start.add(at), len);
+                cudarc::driver::result::memcpy_dtoh_async(to, address, self.stream.cu_stream()).map_err(&failed)?;
+            }
+            at += len;
+        }
+        self.stream.synchronize().map_err(&failed)?;
+        at = 0;
+        let mut words = Vec::with_capacity(parts.len());
+        for &(_, len) in parts {
+            // SAFETY: these words were written by the copies above, which are done.
+            words.push(unsafe { std::slice::from_raw_parts(start.add(at), len) }.to_vec());
+            at += len;
+        }
+        *staging = Some(pinned);
+        Ok(words)
+    }
+
+    /// Device address of an allocation, which a capture in progress keeps alive for its graph.
+    pub fn address<T: 'static>(&self, slice: &Arc<CudaSlice<T>>) -> u64 {
+        let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = &mut *captured {
+            kept.push(slice.clone());
+        }
         slice.device_ptr(&self.stream).0
     }
 }

@@ -3,7 +3,7 @@
 //! The choice reads the number of rows and the weight's shape. It cannot reach a bit: every variant realises the tree that
 //! the weight was made for.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::CudaSlice;
 use half::bf16;
@@ -15,14 +15,14 @@ use reduction_tree::operator::{Epilogue, LinearTree, Store};
 
 use super::device::{Device, SHARED_BYTES_MAX, driver};
 use super::launch::{Boxes, Grid, TensorMap, size, tensor_map};
-use crate::backend::{Error, Result};
+use crate::backend::{Error, RandomTensor, Result};
 
 /// A weight on the device.
 pub struct LinearWeight {
     /// Its tree.
     pub tree: LinearTree,
-    memory: CudaSlice<u16>,
-    bias: Option<CudaSlice<u16>>,
+    memory: Arc<CudaSlice<u16>>,
+    bias: Option<Arc<CudaSlice<u16>>>,
     /// Rows as stored: gate and up rows interleaved by eight and padded for `SiluMul`.
     n_rows: u32,
     /// Elements from one stored row to the next: K padded to 64.
@@ -164,6 +164,26 @@ mod portable {
 }
 use portable::{PadRows, PadRowsSizes, Portable, PortableSizes};
 
+mod random {
+    //! The kernel of `random.cu` and its launch.
+    use super::{Device, Grid, Result};
+
+    kernels_macro::kernels! {
+        source = "../kernels-cuda/kernels/random.cu";
+        /// Weights by counters.
+        kernel RandomWeight = random_weight(
+            stored: u64, stored_rows: u32, k: u32, pitch: u32, pairs: u32, seed_low: u32, seed_high: u32, first_end: u32,
+            second_end: u32, first: u32, second: u32, third: u32, spread: f32
+        ) {
+            tree = "none: each value by itself";
+            threads = 256;
+            sizes(vectors, processors);
+            grid = min(ceil(vectors, 256), processors * 16);
+        }
+    }
+}
+use random::{RandomWeight, RandomWeightSizes};
+
 /// One way of computing a linear layer.
 #[derive(Clone, Copy)]
 enum Choice {
@@ -186,13 +206,32 @@ fn waves(tiles: u32, slots: u32) -> u32 {
     tiles.div_ceil(slots.max(1))
 }
 
+/// Rows and pitch of a weight as it is stored, after a check of everything but its values.
+fn layout(operation: &'static str, tree: &LinearTree, bias: Option<&[bf16]>) -> Result<(usize, usize)> {
+    if tree.n == 0 || tree.k == 0 || tree.k_split == 0 {
+        return Err(Error::new(operation, "n, k and k_split above 0", format!("{tree:?}")));
+    }
+    if bias.map(<[bf16]>::len) != (tree.epilogue == Epilogue::Bias).then_some(tree.n) {
+        let got = bias.map_or("no bias".into(), |b| format!("a bias of {} elements", b.len()));
+        return Err(Error::new(operation, format!("the bias that {:?} asks for", tree.epilogue), got));
+    }
+    let silu = tree.epilogue == Epilogue::SiluMul;
+    if silu && !tree.n.is_multiple_of(2) {
+        return Err(Error::new(operation, "an even n for SiluMul", tree.n.to_string()));
+    }
+    let n_rows = if silu { (tree.n / 2).div_ceil(8).checked_mul(16) } else { Some(tree.n) };
+    let pitch = tree.k.div_ceil(64).checked_mul(64);
+    let fits =
+        |&(n_rows, pitch): &(usize, usize)| n_rows.checked_mul(pitch).is_some_and(|t| t <= isize::MAX as usize / 2);
+    let addressable = n_rows.zip(pitch).filter(fits);
+    addressable.ok_or_else(|| Error::new(operation, "an addressable weight", format!("{tree:?}")))
+}
+
 impl LinearWeight {
     /// Uploads `weight` [n, k] and `bias` [n].
     pub fn new(device: &Device, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self> {
         const OP: &str = "linear_weight";
-        if tree.n == 0 || tree.k == 0 || tree.k_split == 0 {
-            return Err(Error::new(OP, "n, k and k_split above 0", format!("{tree:?}")));
-        }
+        let (n_rows, pitch) = layout(OP, &tree, bias)?;
         if tree.n.checked_mul(tree.k) != Some(weight.len()) {
             return Err(Error::new(
                 OP,
@@ -200,19 +239,9 @@ impl LinearWeight {
                 format!("{} elements", weight.len()),
             ));
         }
-        if bias.map(<[bf16]>::len) != (tree.epilogue == Epilogue::Bias).then_some(tree.n) {
-            let got = bias.map_or("no bias".into(), |b| format!("a bias of {} elements", b.len()));
-            return Err(Error::new(OP, format!("the bias that {:?} asks for", tree.epilogue), got));
-        }
         let silu = tree.epilogue == Epilogue::SiluMul;
-        if silu && !tree.n.is_multiple_of(2) {
-            return Err(Error::new(OP, "an even n for SiluMul", tree.n.to_string()));
-        }
-        let n_rows = if silu { (tree.n / 2).div_ceil(8) * 16 } else { tree.n };
-        let pitch = tree.k.div_ceil(64) * 64;
         let mut stored = Vec::new();
-        let total =
-            n_rows.checked_mul(pitch).ok_or_else(|| Error::new(OP, "an addressable weight", format!("{tree:?}")))?;
+        let total = n_rows * pitch;
         stored.try_reserve_exact(total).map_err(|e| Error::new(OP, "host memory for the weight", e.to_string()))?;
         for row in 0..n_rows {
             // Rows 16b..16b+8 are gates 8b.., the next eight their up projections.
@@ -223,11 +252,71 @@ impl LinearWeight {
             }
             stored.resize((row + 1) * pitch, 0);
         }
-        let memory = device.stream.clone_htod(&stored).map_err(driver(OP))?;
+        let memory = Arc::new(device.stream.clone_htod(&stored).map_err(driver(OP))?);
+        Self::stored(device, OP, tree, memory, (n_rows, pitch), bias)
+    }
+
+    /// A weight whose rows are the random tensors `parts`, made on the device; `check_random_parts` has passed.
+    pub fn random(
+        device: &Device,
+        tree: LinearTree,
+        parts: &[(RandomTensor, usize)],
+        bias: Option<&[bf16]>,
+    ) -> Result<Self> {
+        const OP: &str = "random_weight";
+        let (n_rows, pitch) = layout(OP, &tree, bias)?;
+        let memory = Arc::new(device.stream.alloc_zeros::<u16>(n_rows * pitch).map_err(driver(OP))?);
+        let (mut ends, mut tensors, mut end) = ([0u32; 3], [0u32; 3], 0);
+        for (i, (tensor, rows)) in parts.iter().enumerate() {
+            end += rows;
+            ends[i..].fill(size(OP, "n", end)?);
+            tensors[i] = tensor.tensor;
+        }
+        let RandomTensor { seed, spread, .. } = parts[0].0;
+        let (low, high) = (seed as u32, (seed >> 32) as u32);
+        let (rows, k, wide) = (size(OP, "n", n_rows)?, size(OP, "k", tree.k)?, size(OP, "k", pitch)?);
+        let pairs = if tree.epilogue == Epilogue::SiluMul { size(OP, "n", tree.n / 2)? } else { 0 };
+        let sizes = RandomWeightSizes { vectors: n_rows * pitch / 8, processors: device.processors as usize };
+        let (out, [first_end, second_end, _], [first, second, third]) = (device.address(&memory), ends, tensors);
+        // SAFETY: the memory holds `n_rows` rows of `pitch` elements.
+        unsafe {
+            RandomWeight::RANDOM_WEIGHT.launch(
+                device,
+                OP,
+                sizes,
+                &out,
+                &rows,
+                &k,
+                &wide,
+                &pairs,
+                &low,
+                &high,
+                &first_end,
+                &second_end,
+                &first,
+                &second,
+                &third,
+                &spread,
+            )?;
+        }
+        // Kernels may read weights before their predecessors are done.
+        device.stream.synchronize().map_err(driver(OP))?;
+        Self::stored(device, OP, tree, memory, (n_rows, pitch), bias)
+    }
+
+    fn stored(
+        device: &Device,
+        operation: &'static str,
+        tree: LinearTree,
+        memory: Arc<CudaSlice<u16>>,
+        (n_rows, pitch): (usize, usize),
+        bias: Option<&[bf16]>,
+    ) -> Result<Self> {
         let bias = bias.map(|b| b.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
-        let bias = bias.map(|b| device.stream.clone_htod(&b).map_err(driver(OP))).transpose()?;
-        let chunks = size(OP, "chunks", tree.chunks().count())?;
-        Ok(Self { tree, memory, bias, n_rows: size(OP, "n", n_rows)?, pitch: size(OP, "k", pitch)?, chunks })
+        let bias = bias.map(|b| device.stream.clone_htod(&b).map(Arc::new).map_err(driver(operation))).transpose()?;
+        let chunks = size(operation, "chunks", tree.chunks().count())?;
+        let (n_rows, pitch) = (size(operation, "n", n_rows)?, size(operation, "k", pitch)?);
+        Ok(Self { tree, memory, bias, n_rows, pitch, chunks })
     }
 
     /// Device address of the rows, for the embedding.
@@ -261,6 +350,8 @@ impl LinearWeight {
                 streams.sort_by_key(|v| v.name != best.name);
             }
             let mut tiles: Vec<_> = Tiled::ALL.iter().filter(|v| self.fits_tiled(v)).collect();
+            // One variant must not follow the number of rows.
+            let m = if device.one_variant { 4096 } else { m };
             tiles.sort_by_key(|v| {
                 let tiles = self.n_rows.div_ceil(v.columns) * m.div_ceil(128);
                 // A narrow tile reads more of x for each product: 24 columns' worth of time a tile.

@@ -10,24 +10,32 @@ pub mod instructions;
 mod kv;
 mod launch;
 mod linear;
+mod replays;
 mod rows;
+mod step;
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use cudarc::driver::CudaSlice;
 use half::bf16;
-use kernels_cuda::params::{QkvStageParams, SampleParamsGpu, SampleRow};
+use kernels_cuda::params::QkvStageParams;
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RmsNormTree, RopePairing, Store};
 
 pub use attention::Paths;
 use device::{Device, driver};
 pub use graph::Graph;
-pub use kv::{KvPool, Step};
+pub use kv::KvPool;
 use launch::size;
 pub use linear::LinearWeight;
+pub use replays::Replays;
+pub use step::Step;
 
-use crate::backend::{Backend, Element, Error, KvShape, QkvParams, Result, SampleParams, Sampled, StepRows};
+use crate::backend::{
+    Backend, Element, Error, KvShape, QkvParams, RandomTensor, Result, SampleParams, Sampled, StepRows, Wanted,
+    check_random_parts,
+};
 
 /// The CUDA backend.
 pub struct Cuda {
@@ -37,7 +45,7 @@ pub struct Cuda {
 
 /// Device memory holding `T`s.
 pub struct Buffer<T> {
-    memory: CudaSlice<u8>,
+    memory: Arc<CudaSlice<u8>>,
     len: usize,
     element: PhantomData<T>,
 }
@@ -52,6 +60,14 @@ impl Cuda {
     /// A backend that uses the portable attention kernels on any card.
     pub fn portable(ordinal: usize) -> Result<Self> {
         Ok(Self { device: Device::open(ordinal)?, paths: Paths::Portable })
+    }
+
+    /// A backend that never looks at the number of rows: each linear layer by its kernel for many rows, attention by the prefill
+    /// kernel. What it gives has the same bits; it shows what choosing among variants of one tree is worth.
+    pub fn one_variant(ordinal: usize) -> Result<Self> {
+        let mut device = Device::open(ordinal)?;
+        device.one_variant = true;
+        Ok(Self { device, paths: Paths::Fastest })
     }
 
     /// The card's name.
@@ -100,7 +116,7 @@ impl Cuda {
     }
 
     /// The stream that everything is launched on, for measurements of other libraries beside this one.
-    pub fn stream(&self) -> &std::sync::Arc<cudarc::driver::CudaStream> {
+    pub fn stream(&self) -> &Arc<cudarc::driver::CudaStream> {
         &self.device.stream
     }
 
@@ -157,6 +173,7 @@ impl Backend for Cuda {
     type Linear = LinearWeight;
     type KvPool = KvPool;
     type Step = Step;
+    type Replays = Replays;
 
     fn name(&self) -> String {
         format!("cuda-sm{}", self.device.capability)
@@ -170,16 +187,19 @@ impl Backend for Cuda {
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| Error::new("alloc", "an addressable length", len.to_string()))?;
         let memory = self.device.stream.alloc_zeros(bytes.max(16)).map_err(driver("alloc"))?;
-        Ok(Buffer { memory, len, element: PhantomData })
+        Ok(Buffer { memory: Arc::new(memory), len, element: PhantomData })
     }
 
     fn upload<T: Element>(&self, host: &[T]) -> Result<Buffer<T>> {
         let mut buffer = self.alloc(host.len())?;
-        let bytes: &[u8] = bytemuck::cast_slice(host);
-        if !bytes.is_empty() {
-            self.device.stream.memcpy_htod(bytes, &mut buffer.memory).map_err(driver("upload"))?;
-        }
+        self.write(host, &mut buffer)?;
         Ok(buffer)
+    }
+
+    fn write<T: Element>(&self, host: &[T], buffer: &mut Buffer<T>) -> Result<()> {
+        check_len("write", "a buffer", buffer.len, host.len(), 1)?;
+        // SAFETY: the length was checked.
+        unsafe { self.device.write("write", self.at(buffer), host) }
     }
 
     fn download<T: Element>(&self, buffer: &Buffer<T>, len: usize) -> Result<Vec<T>> {
@@ -194,8 +214,27 @@ impl Backend for Cuda {
         Ok(host)
     }
 
+    fn download_words(&self, parts: &[(&Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>> {
+        for (buffer, len) in parts {
+            check_len("download_words", "a buffer", buffer.len, *len, 1)?;
+        }
+        let parts: Vec<(u64, usize)> = parts.iter().map(|(buffer, len)| (self.at(buffer), *len)).collect();
+        // SAFETY: the lengths were checked, and all buffers are this backend's.
+        unsafe { self.device.read_words("download_words", &parts) }
+    }
+
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
         LinearWeight::new(&self.device, tree, weight, bias)
+    }
+
+    fn random_weight(
+        &self,
+        tree: LinearTree,
+        parts: &[(RandomTensor, usize)],
+        bias: Option<&[bf16]>,
+    ) -> Result<LinearWeight> {
+        check_random_parts(&tree, parts)?;
+        LinearWeight::random(&self.device, tree, parts, bias)
     }
 
     fn free_bytes(&self) -> Result<Option<u64>> {
@@ -220,8 +259,44 @@ impl Backend for Cuda {
         unsafe { rows::fill(&self.device, OP, out, count, value.to_bits()) }
     }
 
-    fn step(&self, rows: &StepRows, shape: KvShape) -> Result<Step> {
-        Step::new(&self.device, rows, shape)
+    fn step(&self, rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Step> {
+        Step::new(&self.device, rows, wanted, shape)
+    }
+
+    fn padded_rows(&self, rows: usize) -> usize {
+        step::padded_rows(rows)
+    }
+
+    fn replays(&self, group: usize, record: bool) -> Replays {
+        Replays::new(group, record)
+    }
+
+    fn can_replay(&self) -> bool {
+        true
+    }
+
+    fn replayed(&self, replays: &Replays) -> u64 {
+        replays.replayed()
+    }
+
+    fn step_in(&self, replays: &mut Replays, rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Step> {
+        replays.step(&self.device, rows, wanted, shape)
+    }
+
+    fn step_rows(&self, step: &Step) -> usize {
+        step.rows()
+    }
+
+    fn step_wanted(&self, step: &Step) -> usize {
+        step.wanted()
+    }
+
+    fn step_samples(&self, step: &Step) -> usize {
+        step.samples()
+    }
+
+    fn launch(&self, replays: &mut Replays, step: &Step, operators: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        replays.launch(&self.device, step, operators)
     }
 
     fn embed(&self, table: &LinearWeight, step: &Step, out: &mut Buffer<bf16>) -> Result<()> {
@@ -378,51 +453,41 @@ impl Backend for Cuda {
         unsafe { attention::attention(&self.device, self.paths, &tree, q_heads, step, q, pool, layer, out) }
     }
 
-    fn gather_rows(&self, d: usize, x: &Buffer<bf16>, indices: &[u32], out: &mut Buffer<bf16>) -> Result<()> {
-        const OP: &str = "gather_rows";
-        check_len(OP, "out", out.len, indices.len(), d)?;
-        let rows = x.len.checked_div(d).unwrap_or(0);
-        if let Some(index) = indices.iter().find(|&&i| i as usize >= rows) {
-            return Err(Error::new(OP, format!("indices below {rows}"), index.to_string()));
-        }
-        if indices.is_empty() {
-            return Ok(());
-        }
-        let index = self.upload(indices)?;
-        // SAFETY: the indices lie within x and `out` holds the rows, both checked above; the index buffer is freed in stream
-        // order, after the kernel.
-        unsafe { rows::gather(&self.device, OP, self.at(x), d, self.at(&index), indices.len(), d, self.at(out)) }
+    fn gather_wanted(&self, d: usize, step: &Step, x: &Buffer<bf16>, out: &mut Buffer<bf16>) -> Result<()> {
+        const OP: &str = "gather_wanted";
+        check_len(OP, "x", x.len, step.rows(), d)?;
+        check_len(OP, "out", out.len, step.wanted(), d)?;
+        let index = step.wanted_rows(&self.device);
+        // SAFETY: the step's wanted rows exist, and both buffers hold theirs.
+        unsafe { rows::gather(&self.device, OP, self.at(x), d, index, step.wanted(), d, self.at(out)) }
+    }
+
+    fn sample_wanted(&self, vocab: usize, step: &Step, logits: &Buffer<f32>, chosen: &mut Buffer<u32>) -> Result<()> {
+        const OP: &str = "sample_wanted";
+        check_len(OP, "logits", logits.len, step.samples(), vocab)?;
+        check_len(OP, "chosen", chosen.len, 2, step.samples())?;
+        let (rows, count) = (step.sample_rows(&self.device), step.samples());
+        // SAFETY: the lengths were checked; the step holds parameters for so many rows.
+        unsafe { rows::sample(&self.device, OP, vocab, self.at(logits), rows, count, self.at(chosen)) }
     }
 
     fn sample(&self, vocab: usize, logits: &Buffer<f32>, params: &[SampleParams]) -> Result<Vec<Sampled>> {
         const OP: &str = "sample";
-        if vocab == 0 {
-            return Err(Error::new(OP, "a vocabulary above 0", "0"));
-        }
         check_len(OP, "logits", logits.len, params.len(), vocab)?;
-        if params.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rows: Vec<u32> = params.iter().flat_map(sample_row).collect();
-        let rows = self.upload(&rows)?;
-        let (tokens, logprobs) = (self.alloc::<u32>(params.len())?, self.alloc::<f32>(params.len())?);
-        let p = SampleParamsGpu {
-            logits: self.at(logits) as *const f32,
-            rows: self.at(&rows) as *const SampleRow,
-            token: self.at(&tokens) as *mut u32,
-            logprob: self.at(&logprobs) as *mut f32,
-            row_count: size(OP, "rows", params.len())?,
-            vocab: size(OP, "vocab", vocab)?,
-        };
-        // SAFETY: the lengths were checked.
-        unsafe { rows::sample(&self.device, &p)? };
-        let (tokens, logprobs) = (self.download(&tokens, params.len())?, self.download(&logprobs, params.len())?);
-        Ok(tokens.into_iter().zip(logprobs).map(|(token, logprob)| Sampled { token, logprob }).collect())
+        let words: Vec<u32> = params.iter().flat_map(sample_words).collect();
+        let (rows, chosen) = (self.upload(&words)?, self.alloc::<u32>(2 * params.len())?);
+        let (from, to) = (self.at(&rows), self.at(&chosen));
+        // SAFETY: the lengths were checked; `rows` holds the parameters and `chosen` has room for the results.
+        unsafe { rows::sample(&self.device, OP, vocab, self.at(logits), from, params.len(), to)? };
+        let chosen = self.download(&chosen, 2 * params.len())?;
+        let (tokens, logprobs) = chosen.split_at(params.len());
+        let sampled = |(&token, &bits)| Sampled { token, logprob: f32::from_bits(bits) };
+        Ok(tokens.iter().zip(logprobs).map(sampled).collect())
     }
 }
 
 /// The words of a `SampleRow`.
-fn sample_row(p: &SampleParams) -> [u32; 7] {
+fn sample_words(p: &SampleParams) -> [u32; 7] {
     [
         p.temperature.to_bits(),
         p.top_p.to_bits(),

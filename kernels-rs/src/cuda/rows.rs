@@ -1,6 +1,6 @@
 //! Operators on whole rows: rmsnorm, residual addition, gather, embedding, the fused QKV stage, fill and sampling.
 
-use kernels_cuda::params::{GatherParams, QkvStageParams, RmsNormParams, SampleParamsGpu};
+use kernels_cuda::params::{GatherParams, QkvStageParams, RmsNormParams, SampleParamsGpu, SampleRow};
 use reduction_tree::operator::{LogSumExpTree, RmsNormTree};
 
 use super::device::Device;
@@ -231,11 +231,31 @@ pub unsafe fn qkv(device: &Device, p: &QkvStageParams) -> Result<()> {
     unsafe { Qkv::QKV_STAGE.launch(device, OP, sizes, p) }
 }
 
-/// Launches the sampler.
+/// Chooses a token for each of `count` rows of logits: chosen [2, count] becomes the tokens, then the bits of their
+/// log-probabilities.
 ///
 /// # Safety
-/// The parameters' addresses hold what `params.h` says.
-pub unsafe fn sample(device: &Device, p: &SampleParamsGpu) -> Result<()> {
+/// `logits` holds count x vocab values, `rows` count `SampleRow`s, `chosen` 2 x count words.
+pub unsafe fn sample(
+    device: &Device,
+    operation: &'static str,
+    vocab: usize,
+    logits: u64,
+    rows: u64,
+    count: usize,
+    chosen: u64,
+) -> Result<()> {
+    if vocab == 0 {
+        return Err(Error::new(operation, "a vocabulary above 0", "0"));
+    }
+    let p = SampleParamsGpu {
+        logits: logits as *const f32,
+        rows: rows as *const SampleRow,
+        token: chosen as *mut u32,
+        logprob: (chosen + 4 * count as u64) as *mut f32,
+        row_count: size(operation, "rows", count)?,
+        vocab: size(operation, "vocab", vocab)?,
+    };
     // SAFETY: the caller vouches for the addresses.
-    unsafe { Sample::SAMPLE_ROWS.launch(device, "sample", SampleSizes { rows: p.row_count as usize }, p) }
+    unsafe { Sample::SAMPLE_ROWS.launch(device, operation, SampleSizes { rows: count }, &p) }
 }

@@ -3,7 +3,7 @@
 use super::data::{Kind, Random};
 use super::{Outcome, STALE, equal, unwritten};
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, QkvParams, StepRows};
+use kernels_rs::backend::{Backend, KvShape, QkvParams, StepRows, Wanted};
 use reduction_tree::evaluate::{self, Qkv};
 use reduction_tree::operator::{AttentionTree, RmsNormTree, RopePairing};
 use reduction_tree::rope;
@@ -151,7 +151,7 @@ fn step<B: Backend>(
     }
     let rows = step.tokens.len();
     let e = |e: kernels_rs::backend::Error| e.to_string();
-    let step = b.step(&step, m.shape).map_err(e)?;
+    let step = b.step(&step, &Wanted::default(), m.shape).map_err(e)?;
     let (mut q, mut flags) = (unwritten(b, STALE, rows * m.q_heads * d), unwritten(b, 0u32, rows));
     let (cos, sin) = (b.upload(&m.cos).map_err(e)?, b.upload(&m.sin).map_err(e)?);
     let norm = match &m.norm {

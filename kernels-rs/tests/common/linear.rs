@@ -3,7 +3,7 @@
 use super::data::{Kind, Random};
 use super::{Outcome, STALE, equal, unwritten};
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, StepRows};
+use kernels_rs::backend::{Backend, KvShape, RandomTensor, StepRows, Wanted};
 use reduction_tree::evaluate;
 use reduction_tree::operator::{Epilogue, LinearTree, Store};
 
@@ -81,8 +81,48 @@ pub fn embed<B: Backend>(b: &B, seed: u64) -> Outcome {
     let places: Vec<u32> = (0..rows as u32).collect();
     let (positions, slots, tables) = (places.clone(), places, vec![vec![0, 1, 2, 3]]);
     let step = StepRows { tokens, positions, slots, sequences: vec![0; rows], tables };
-    let step = b.step(&step, shape).map_err(|e| e.to_string())?;
+    let step = b.step(&step, &Wanted::default(), shape).map_err(|e| e.to_string())?;
     let mut out = unwritten(b, STALE, rows * k);
     b.embed(&packed, &step, &mut out).map_err(|e| e.to_string())?;
     equal(b, &format!("embed seed {seed} {n}x{k}"), &out, &expected, k)
+}
+
+/// A weight made by counters is the one that is made on the host and uploaded, in every layout.
+pub fn random_weight<B: Backend>(b: &B, seed: u64) -> Outcome {
+    let r = &mut Random(seed);
+    let epilogue = [Epilogue::None, Epilogue::Bias, Epilogue::SiluMul][r.below(3) as usize];
+    let k = if r.below(2) == 0 { 8 * (1 + r.below(40)) } else { 1 + r.below(300) } as usize;
+    let half = 1 + r.below(40) as usize;
+    let counts = if epilogue == Epilogue::SiluMul {
+        vec![half, half]
+    } else {
+        vec![half, half / 2 + 1, 3][..1 + r.below(3) as usize].to_vec()
+    };
+    let parts: Vec<(RandomTensor, usize)> = (0..)
+        .zip(&counts)
+        .map(|(tensor, &rows)| (RandomTensor { seed: seed << 30, tensor: 9 - tensor, offset: 0.0, spread: 0.3 }, rows))
+        .collect();
+    let n = counts.iter().sum();
+    let tree = LinearTree { n, k, k_split: 1, epilogue, store: Store::F32 };
+    let mut weight = vec![bf16::ZERO; n * k];
+    let mut rest = &mut weight[..];
+    for (tensor, rows) in &parts {
+        let (part, after) = rest.split_at_mut(rows * k);
+        tensor.fill(0, part);
+        rest = after;
+    }
+    let (rows, bias) = (2, Kind::Model.vector(r, n));
+    let bias = (epilogue == Epilogue::Bias).then_some(&bias[..]);
+    let x = b.upload(&Kind::Model.vector(r, rows * k)).expect("memory");
+    let run = |weight: &B::Linear| {
+        let mut out = unwritten(b, f32::from_bits(0xffff_ffff), rows * tree.outputs());
+        b.linear_f32(weight, rows, &x, &mut out).map_err(|e| e.to_string())?;
+        Ok::<_, String>(out)
+    };
+    let made = b.random_weight(tree, &parts, bias).map_err(|e| e.to_string())?;
+    let uploaded = b.linear_weight(tree, &weight, bias).map_err(|e| e.to_string())?;
+    let expected = b.download(&run(&uploaded)?, rows * tree.outputs()).map_err(|e| e.to_string())?;
+    equal(b, &format!("random weight seed {seed} {tree:?} {counts:?}"), &run(&made)?, &expected, tree.outputs())?;
+    let refused = b.random_weight(LinearTree { n: n + 2, ..tree }, &parts, bias);
+    if refused.is_ok() { Err("parts of too few rows were taken".into()) } else { Ok(()) }
 }

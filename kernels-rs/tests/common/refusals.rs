@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use half::bf16;
-use kernels_rs::backend::{Backend, Error, KvShape, QkvParams, Result, SampleParams, StepRows};
+use kernels_rs::backend::{Backend, Error, KvShape, QkvParams, Result, SampleParams, StepRows, Wanted};
 use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RmsNormTree, RopePairing, Store};
 
 const SHAPE: KvShape = KvShape { layers: 1, pages: 2, page_tokens: 16, kv_heads: 1, head_dim: 16 };
@@ -47,19 +47,29 @@ pub fn of_matrices<B: Backend>(b: &B) -> Outcome {
     refused("no residual", b.linear(&residual, 2, &x, None, &mut out))?;
     refused("short residual", b.linear(&residual, 2, &x, Some(&x), &mut out))?;
 
-    let step = b.step(&StepRows { tokens: vec![3, 4], ..rows(2) }, SHAPE).map_err(text)?;
+    let greedy = SampleParams { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, position: 0 };
+    let of = |wanted: &[u32], samples: &[SampleParams]| {
+        b.step(&StepRows { tokens: vec![3, 4], ..rows(2) }, &Wanted { rows: wanted, samples }, SHAPE)
+    };
+    refused("wanted row out of range", of(&[2], &[]))?;
+    refused("more samples than wanted rows", of(&[1], &[greedy; 2]))?;
+    let step = of(&[1, 0, 1], &[greedy; 3]).map_err(text)?;
     refused("token out of range", b.embed(&packed, &step, &mut out))?;
     refused("norm of nothing", b.rmsnorm(RmsNormTree { d: 0, eps: 0.0 }, 1, &x, &x, &mut out))?;
     refused("short norm", b.rmsnorm(RmsNormTree { d: 4, eps: 0.0 }, 2, &x, &x, &mut out))?;
+    refused("short gather", b.gather_wanted(3, &step, &x, &mut out))?;
+    refused("gather of short rows", b.gather_wanted(4, &step, &x, &mut b.alloc(12).map_err(text)?))?;
+    let mut chosen = b.alloc::<u32>(6).map_err(text)?;
+    refused("short logits of a step", b.sample_wanted(3, &step, &out32, &mut chosen))?;
+    refused("nowhere to put tokens", b.sample_wanted(2, &step, &out32, &mut b.alloc(5).map_err(text)?))?;
+    refused("write past the end", b.write(&[0; 7], &mut chosen))?;
+    refused("download of words past the end", b.download_words(&[(&chosen, 6), (&chosen, 7)]))?;
     refused("short sum", b.residual_add(7, &x, &x, &mut out))?;
     let d4 = RmsNormTree { d: 4, eps: 0.0 };
     let (mut sum, mut normed) = (b.alloc(8).map_err(text)?, b.alloc(8).map_err(text)?);
     refused("short added rows", b.add_rmsnorm(d4, 2, &x, &x, &x, &mut sum, &mut normed))?;
     refused("overflowing added rows", b.add_rmsnorm(d4, usize::MAX, &x, &x, &x, &mut sum, &mut normed))?;
-    refused("index out of range", b.gather_rows(3, &x, &[2], &mut out))?;
-    refused("short gather", b.gather_rows(3, &x, &[0, 0, 0], &mut out))?;
     refused("download past the end", b.download(&out, 9))?;
-    let greedy = SampleParams { temperature: 0.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, position: 0 };
     refused("short logits", b.sample(8, &out32, &[greedy, greedy]))?;
     refused("no vocabulary", b.sample(0, &out32, &[greedy]))
 }
@@ -80,7 +90,7 @@ pub fn of_attention<B: Backend>(b: &B) -> Outcome {
     let sequence = |f: &dyn Fn(&mut StepRows)| {
         let mut rows = rows(3);
         f(&mut rows);
-        b.step(&rows, SHAPE)
+        b.step(&rows, &Wanted::default(), SHAPE)
     };
     refused("missing position", sequence(&|r| r.positions.truncate(2)))?;
     refused("slot out of range", sequence(&|r| r.slots[0] = 32))?;
@@ -98,7 +108,7 @@ pub fn of_attention<B: Backend>(b: &B) -> Outcome {
     )?;
 
     let mut pool = b.kv_pool(SHAPE).map_err(text)?;
-    let step = b.step(&rows(3), SHAPE).map_err(text)?;
+    let step = b.step(&rows(3), &Wanted::default(), SHAPE).map_err(text)?;
     let table = b.alloc::<f32>(24).map_err(text)?;
     let params = QkvParams { q_heads: 2, qk_norm: None, cos: &table, sin: &table, pairing: RopePairing::Half };
     let (qkv, mut q) = (b.alloc(3 * 64).map_err(text)?, b.alloc(3 * 32).map_err(text)?);

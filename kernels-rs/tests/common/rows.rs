@@ -2,7 +2,7 @@
 
 use super::data::{Kind, Random};
 use super::{Outcome, STALE, equal, unwritten};
-use kernels_rs::backend::Backend;
+use kernels_rs::backend::{Backend, KvShape, Sampled, StepRows, Wanted};
 use reduction_tree::evaluate;
 use reduction_tree::operator::{RmsNormTree, SampleParams};
 
@@ -54,15 +54,25 @@ pub fn add_rmsnorm<B: Backend>(b: &B, seed: u64) -> Outcome {
 }
 
 /// Rows picked by index, repeated ones too.
-pub fn gather_rows<B: Backend>(b: &B, seed: u64) -> Outcome {
+pub fn gather_wanted<B: Backend>(b: &B, seed: u64) -> Outcome {
     let r = &mut Random(seed);
     let (d, rows) = (1 + r.below(70) as usize, 1 + r.below(9));
     let x = Kind::Any.vector(r, rows as usize * d);
-    let indices: Vec<u32> = (0..1 + r.below(12)).map(|_| r.below(rows) as u32).collect();
-    let expected: Vec<_> = indices.iter().flat_map(|&i| x[i as usize * d..(i as usize + 1) * d].to_vec()).collect();
+    let wanted: Vec<u32> = (0..1 + r.below(12)).map(|_| r.below(rows) as u32).collect();
+    let step = step(b, rows as usize, &Wanted { rows: &wanted, samples: &[] })?;
+    let expected: Vec<_> = wanted.iter().flat_map(|&i| x[i as usize * d..(i as usize + 1) * d].to_vec()).collect();
     let mut out = unwritten(b, STALE, expected.len());
-    b.gather_rows(d, &b.upload(&x).expect("memory"), &indices, &mut out).map_err(|e| e.to_string())?;
+    b.gather_wanted(d, &step, &b.upload(&x).expect("memory"), &mut out).map_err(|e| e.to_string())?;
     equal(b, &format!("gather seed {seed}"), &out, &expected, d)
+}
+
+/// A step of one sequence.
+fn step<B: Backend>(b: &B, rows: usize, wanted: &Wanted<'_>) -> Result<B::Step, String> {
+    let shape = KvShape { layers: 1, pages: 4, page_tokens: 16, kv_heads: 1, head_dim: 16 };
+    let places: Vec<u32> = (0..rows as u32).collect();
+    let (positions, slots, tables) = (places.clone(), places, vec![vec![0, 1, 2, 3]]);
+    let rows = StepRows { tokens: vec![0; rows], positions, slots, sequences: vec![0; rows], tables };
+    b.step(&rows, wanted, shape).map_err(|e| e.to_string())
 }
 
 /// One random vocabulary with rows of different settings.
@@ -97,7 +107,18 @@ pub fn sample<B: Backend>(b: &B, seed: u64) -> Outcome {
             position: r.below(10_000) as u32,
         });
     }
-    let got = b.sample(vocab, &b.upload(&logits).expect("memory"), &params).map_err(|e| e.to_string())?;
+    let on_device = b.upload(&logits).expect("memory");
+    let got = b.sample(vocab, &on_device, &params).map_err(|e| e.to_string())?;
+    let wanted: Vec<u32> = (0..rows as u32).collect();
+    let step = step(b, rows, &Wanted { rows: &wanted, samples: &params })?;
+    let mut chosen = b.upload(&vec![u32::MAX; 2 * rows]).expect("memory");
+    b.sample_wanted(vocab, &step, &on_device, &mut chosen).map_err(|e| e.to_string())?;
+    let chosen = b.download_words(&[(&chosen, 1), (&chosen, 2 * rows)]).map_err(|e| e.to_string())?;
+    let bits = |sampled: &Sampled| sampled.logprob.to_bits();
+    let expected: Vec<u32> = got.iter().map(|s| s.token).chain(got.iter().map(bits)).collect();
+    if chosen[1] != expected || chosen[0] != expected[..1] {
+        return Err(format!("sample_wanted seed {seed}: expected {expected:?}, got {chosen:?}"));
+    }
     for ((row, params), got) in logits.chunks(vocab).zip(&params).zip(&got) {
         let expected = evaluate::sample::sample(params, row);
         if (expected.token, expected.logprob.to_bits()) != (got.token, got.logprob.to_bits()) {

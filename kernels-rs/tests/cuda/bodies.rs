@@ -70,6 +70,10 @@ pub fn embed() {
     each(0..200, gpu(), crate::common::linear::embed);
 }
 
+pub fn random_weight() {
+    each(0..200, gpu(), crate::common::linear::random_weight);
+}
+
 pub fn rmsnorm() {
     each(0..240, gpu(), crate::common::rows::rmsnorm);
 }
@@ -78,8 +82,8 @@ pub fn add_rmsnorm() {
     each(0..240, gpu(), crate::common::rows::add_rmsnorm);
 }
 
-pub fn gather_rows() {
-    each(0..200, gpu(), crate::common::rows::gather_rows);
+pub fn gather_wanted() {
+    each(0..200, gpu(), crate::common::rows::gather_wanted);
 }
 
 pub fn sample() {

@@ -56,7 +56,7 @@ impl Demo {
         let ran = stream(model.clone(), config, request, &mut printer, None)?;
         printer.end()?;
         println!("{}\n", ran.speed);
-        let report = compare(&device, checkpoint, model, &Scale::quick(), None)?;
+        let report = compare(&device, checkpoint, model, None, &Scale::quick(), None)?;
         if report.all_equal() { Ok(()) } else { Err(Failure::Different) }
     }
 }

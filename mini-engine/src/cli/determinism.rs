@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use kernels_rs::backend::Backend;
-use mini_engine::determinism::{Break, DeviceLab, PASSAGE, Report, Scale, check};
+use mini_engine::determinism::{Break, DeviceLab, PASSAGE, Referee, Report, Scale, check};
 use mini_engine::model::{Checkpoint, Model};
 
 use super::Failure;
-use super::session::{Device, ModelArgs, on_backend};
+use super::session::{BackendName, ComputeArgs, Device, ModelArgs, on_backend};
 
 /// Compare logits by bits while everything varies that must not matter
 #[derive(Debug, Args)]
@@ -26,6 +26,9 @@ pub struct Determinism {
     /// Switch on a deliberate fault, which must be caught
     #[arg(long = "break", value_enum, value_name = "KIND")]
     kind: Option<Break>,
+    /// Compare with the request alone on this backend instead of the same one
+    #[arg(long, value_enum, value_name = "BACKEND")]
+    against: Option<BackendName>,
 }
 
 impl Determinism {
@@ -40,9 +43,37 @@ impl Determinism {
     }
 
     fn run_on<B: Backend>(&self, device: Device<B>, checkpoint: &Rc<Checkpoint>) -> Result<(), Failure> {
+        match self.against {
+            None => self.report(&device, checkpoint, None),
+            Some(backend) => {
+                // The other backend must round as this one does.
+                let arithmetic = Some(device.backend.arithmetic().into());
+                let other = ComputeArgs { backend, arithmetic, ..self.model.compute.clone() };
+                on_backend!(other, |other| self.against(device, other, checkpoint))
+            }
+        }
+    }
+
+    fn against<B: Backend, R: Backend>(
+        &self,
+        device: Device<B>,
+        other: Device<R>,
+        checkpoint: &Rc<Checkpoint>,
+    ) -> Result<(), Failure> {
+        let model = other.load(checkpoint, None)?;
+        let referee = DeviceLab { model, reload: None, replays: true };
+        self.report(&device, checkpoint, Some(&referee))
+    }
+
+    fn report<B: Backend>(
+        &self,
+        device: &Device<B>,
+        checkpoint: &Rc<Checkpoint>,
+        referee: Option<&dyn Referee>,
+    ) -> Result<(), Failure> {
         let model = device.load(checkpoint, self.kind.and_then(Break::at_load))?;
         let scale = if self.quick { Scale::quick() } else { Scale::full() };
-        let report = compare(&device, checkpoint, model, &scale, self.kind)?;
+        let report = compare(device, checkpoint, model, referee, &scale, self.kind)?;
         if let Some(path) = &self.json {
             std::fs::write(path, report.json() + "\n")?;
         }
@@ -55,16 +86,23 @@ pub fn compare<B: Backend>(
     device: &Device<B>,
     checkpoint: &Rc<Checkpoint>,
     model: Arc<Model<B>>,
+    referee: Option<&dyn Referee>,
     scale: &Scale,
     kind: Option<Break>,
 ) -> Result<Report, Failure> {
     let passage = checkpoint.tokenizer.encode(PASSAGE)?;
-    let lab = DeviceLab { model, reload: device.reload(checkpoint, kind.and_then(Break::at_load)) };
+    let reload = device.reload(checkpoint, kind.and_then(Break::at_load));
+    let lab = DeviceLab { model, reload, replays: true };
     if let Some(kind) = kind {
         println!("deliberate fault: {kind:?}");
     }
     println!("{}", Report::heading());
-    let report = check(&lab, passage, scale, kind, &mut |tally| println!("{}", Report::line(tally)));
-    println!("{}\n{}", report.subject, report.verdict());
+    let report =
+        check(&lab, referee.unwrap_or(&lab), passage, scale, kind, &mut |tally| println!("{}", Report::line(tally)));
+    println!("{}", report.subject);
+    if referee.is_some() {
+        println!("compared with {}", report.referee);
+    }
+    println!("{}", report.verdict());
     Ok(report)
 }

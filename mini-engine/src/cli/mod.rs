@@ -1,12 +1,14 @@
 //! Commands and what they share: arguments, model loading, errors.
 
 mod audit;
+mod bench;
 mod demo;
 mod determinism;
 mod failure;
 mod generate;
 mod serve;
 mod session;
+mod soak;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,6 +40,10 @@ enum Command {
     Demo(demo::Demo),
     /// Serve a model over HTTP, as OpenAI's clients expect it
     Serve(serve::Serve),
+    /// Measure speed, with a digest of the logits
+    Bench(bench::Bench),
+    /// Stress the engine for minutes and compare every finished request with the request alone
+    Soak(soak::Soak),
     /// Say what is proved about this program, and what is trusted
     Trust,
 }
@@ -61,6 +67,8 @@ pub fn run() -> ExitCode {
         Command::Determinism(command) => command.run(),
         Command::Demo(command) => command.run(),
         Command::Serve(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Soak(command) => command.run(),
         Command::Trust => std::io::stdout().write_all(TRUST.as_bytes()).map_err(Failure::from),
     };
     match result {

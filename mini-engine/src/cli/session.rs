@@ -25,7 +25,8 @@ const THREADS_MAX: usize = 1024;
 /// What to run, and how it rounds.
 #[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
-    /// A Hugging Face folder, a GGUF file, `smollm2` (fetched once) or `tiny[:llama|qwen2|qwen3[:SEED]]` (random)
+    /// A Hugging Face folder, a GGUF file, `smollm2` (fetched once), `tiny[:llama|qwen2|qwen3[:SEED]]` or
+    /// `random:llama-3.1-8b|qwen3-8b|qwen3-0.6b|qwen2.5-0.5b|config.json[,layers=N][,seed=S]` (random weights)
     #[arg(long, default_value = "smollm2")]
     pub model: String,
     #[command(flatten)]
@@ -44,6 +45,9 @@ pub struct ComputeArgs {
     /// Rounding of matrix products: sm90 unless given; a GPU has its own
     #[arg(long, value_enum)]
     pub arithmetic: Option<Arithmetic>,
+    /// On a GPU, one kernel for each operator whatever the batch: the same bits, to see what choosing among variants is worth
+    #[arg(long)]
+    pub one_variant: bool,
     /// Worker threads of the CPU; 0 means as many as the machine has
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
@@ -86,6 +90,16 @@ impl Arithmetic {
     }
 }
 
+impl From<arithmetic::Arithmetic> for Arithmetic {
+    fn from(arithmetic: arithmetic::Arithmetic) -> Self {
+        match arithmetic {
+            arithmetic::Arithmetic::Ieee => Self::Ieee,
+            arithmetic::Arithmetic::Sm90 => Self::Sm90,
+            arithmetic::Arithmetic::Sm80 => Self::Sm80,
+        }
+    }
+}
+
 impl ModelArgs {
     /// Finds the model and reads everything but its weights.
     pub fn open(&self) -> Result<Rc<Checkpoint>, Failure> {
@@ -101,13 +115,13 @@ impl ComputeArgs {
         }
         let arithmetic = self.arithmetic.unwrap_or(Arithmetic::Sm90).into();
         let backend = Arc::new(Cpu::new(arithmetic, self.threads)?);
-        Ok(Device { backend, on_threads: Some(Rc::new(move |threads| Cpu::new(arithmetic, threads))) })
+        Ok(Device { backend, on_threads: Some(Rc::new(move |threads| Cpu::new(arithmetic, threads))), card: None })
     }
 
     /// The GPU that the arguments name.
     #[cfg(feature = "cuda")]
     pub fn cuda(&self) -> Result<Device<Cuda>, Failure> {
-        let cuda = Cuda::new(self.gpu)?;
+        let cuda = if self.one_variant { Cuda::one_variant(self.gpu)? } else { Cuda::new(self.gpu)? };
         let own = cuda.arithmetic();
         if let Some(asked) = self.arithmetic.map(arithmetic::Arithmetic::from).filter(|&asked| asked != own) {
             return Err(Failure::input(format!(
@@ -115,7 +129,8 @@ impl ComputeArgs {
                 cuda.card()
             )));
         }
-        Ok(Device { backend: Arc::new(cuda), on_threads: None })
+        let card = Some(cuda.card().to_owned());
+        Ok(Device { backend: Arc::new(cuda), on_threads: None, card })
     }
 }
 
@@ -157,9 +172,17 @@ pub struct Device<B> {
     pub backend: Arc<B>,
     /// The same on another number of worker threads, where that means something.
     pub on_threads: Option<OnThreads<B>>,
+    /// The card, where there is one.
+    pub card: Option<String>,
 }
 
 impl<B: Backend> Device<B> {
+    /// The backend and the card, for reports.
+    pub fn name(&self) -> String {
+        let name = self.backend.name();
+        self.card.as_ref().map_or(name.clone(), |card| format!("{name}, {card}"))
+    }
+
     /// Loads and hashes the weights, with a progress bar where there is a terminal.
     pub fn load(&self, checkpoint: &Checkpoint, broken: Option<model::Break>) -> Result<Arc<Model<B>>, Failure> {
         self.load_with(checkpoint, LoadOptions { broken, ..LoadOptions::default() })

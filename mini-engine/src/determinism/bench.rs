@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kernels_rs::backend::Sampled;
 
-use super::lab::Lab;
+use super::lab::{Lab, Referee};
 use super::sabotage::{Break, Sabotaged};
 use super::subject::{Streams, Subject};
 use super::tally::{Difference, Differing, Tally, first_difference};
@@ -42,6 +42,7 @@ pub struct Bench<'a, L: Lab> {
     pub streams: Streams,
     /// The deliberate fault.
     pub kind: Option<Break>,
+    referee: &'a dyn Referee,
     references: BTreeMap<(Vec<u32>, usize), Rc<Reference>>,
     digest: blake3::Hasher,
     engines: u64,
@@ -49,9 +50,9 @@ pub struct Bench<'a, L: Lab> {
 
 impl<'a, L: Lab> Bench<'a, L> {
     /// No references yet.
-    pub fn new(lab: &'a L, passage: Vec<u32>, kind: Option<Break>) -> Self {
+    pub fn new(lab: &'a L, referee: &'a dyn Referee, passage: Vec<u32>, kind: Option<Break>) -> Self {
         let streams = Streams::new(passage, lab.vocab(), lab.poison_token());
-        Self { lab, streams, kind, references: BTreeMap::new(), digest: blake3::Hasher::new(), engines: 0 }
+        Self { lab, streams, kind, referee, references: BTreeMap::new(), digest: blake3::Hasher::new(), engines: 0 }
     }
 
     /// BLAKE3 over the bits of all reference rows, in the order in which they were first needed.
@@ -85,21 +86,7 @@ impl<'a, L: Lab> Bench<'a, L> {
         if let Some(reference) = self.references.get(&key) {
             return Ok(reference.clone());
         }
-        let tokens = subject.tokens.len();
-        let pages = tokens.div_ceil(PAGE_TOKENS);
-        let config = EngineConfig { pages, step_rows_max: tokens, ..roomy() };
-        let model = self.lab.model(&config, 0)?;
-        let mut engine = Engine::new(Sabotaged::new(model, None, PAGE_TOKENS), config)?;
-        engine.submit(subject.reference_request())?;
-        let mut rows = Vec::new();
-        for event in engine.step()? {
-            if let Event::Logits { row, .. } = event {
-                rows.push(row);
-            }
-        }
-        if rows.len() != tokens - subject.watch_from || engine.stats().steps != 1 {
-            return Err("the reference did not come from one prefill".into());
-        }
+        let rows = self.referee.rows(subject)?;
         for value in rows.iter().flatten() {
             self.digest.update(&value.to_bits().to_le_bytes());
         }
@@ -154,9 +141,9 @@ impl<'a, L: Lab> Bench<'a, L> {
     fn choice(&self, subject: &Subject, position: usize, reference: &[f32]) -> Result<Sampled, Trouble> {
         let mut row = reference.to_vec();
         subject.sampling.adjust.apply(&subject.tokens[..position], subject.prompt, &mut row);
-        let mut chosen = self.lab.sample(&row, &subject.sampling.params(position))?;
+        let mut chosen = self.referee.sample(&row, &subject.sampling.params(position))?;
         if !subject.sampling.adjust.is_neutral() {
-            let greedy = self.lab.sample(reference, &Sampling::default().params(position))?;
+            let greedy = self.referee.sample(reference, &Sampling::default().params(position))?;
             let below = reference[chosen.token as usize] - reference[greedy.token as usize];
             chosen.logprob = below + greedy.logprob;
         }

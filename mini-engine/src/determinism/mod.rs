@@ -13,7 +13,7 @@ pub mod subject;
 pub mod tally;
 
 pub use bench::{Bench, Trouble};
-pub use lab::{DeviceLab, FakeLab, Lab};
+pub use lab::{DeviceLab, FakeLab, Lab, Referee};
 pub use relations::Scale;
 pub use report::Report;
 pub use sabotage::Break;
@@ -21,20 +21,28 @@ pub use sabotage::Break;
 /// English text that half of the token streams are cut from.
 pub const PASSAGE: &str = include_str!("passage.txt");
 
-/// Runs every relation. `progress` gets each tally as soon as it is there.
+/// Runs every relation and compares with the referee, which is the lab itself or another one with the same model. `progress`
+/// gets each tally as soon as it is there.
 pub fn check<L: Lab>(
     lab: &L,
+    referee: &dyn Referee,
     passage: Vec<u32>,
     scale: &Scale,
     kind: Option<Break>,
     progress: &mut dyn FnMut(&tally::Tally),
 ) -> Report {
-    let mut bench = Bench::new(lab, passage, kind);
+    let mut bench = Bench::new(lab, referee, passage, kind);
     let mut tallies = Vec::new();
     for relation in scale.relations(lab) {
         let tally = relation.run(&mut bench);
         progress(&tally);
         tallies.push(tally);
     }
-    Report { subject: lab.describe(), tallies, digest: bench.digest(), reference_rows: bench.reference_rows() }
+    Report {
+        subject: Lab::describe(lab),
+        referee: referee.describe(),
+        tallies,
+        digest: bench.digest(),
+        reference_rows: bench.reference_rows(),
+    }
 }

@@ -9,6 +9,8 @@ use super::tally::{Row, Tally};
 pub struct Report {
     /// What ran.
     pub subject: String,
+    /// What it was compared with.
+    pub referee: String,
     /// One for each relation.
     pub tallies: Vec<Tally>,
     /// BLAKE3 over all reference logits.

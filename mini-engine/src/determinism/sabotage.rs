@@ -122,6 +122,11 @@ impl<M> Sabotaged<M> {
         Self { inner, kind, page_tokens }
     }
 
+    /// The wrapped model.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
     /// One finished page of one sequence becomes a page of another.
     fn swap_page(&self, rows: &mut StepRows) {
         let starts_late = |sequence: usize| {

@@ -121,6 +121,11 @@ impl<M: RowModel> Engine<M> {
         &self.model
     }
 
+    /// The model, to run another engine over its memory; what that holds is then nobody's.
+    pub fn into_model(self) -> M {
+        self.model
+    }
+
     /// The model, for tests that disturb its memory.
     pub fn model_mut(&mut self) -> &mut M {
         &mut self.model

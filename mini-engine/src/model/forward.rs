@@ -2,9 +2,10 @@
 //! them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::bf16;
-use kernels_rs::backend::{Backend, KvShape, QkvParams, StepRows};
+use kernels_rs::backend::{Backend, KvShape, QkvParams, Sampled, StepRows, Wanted};
 
 use super::config::Config;
 use super::error::{Error, Result};
@@ -12,6 +13,7 @@ use super::plan::{LayerPlan, Plan};
 
 /// A model ready to run: weights in the backend's layout and one tree for each operator.
 pub struct Model<B: Backend> {
+    pub(super) id: u64,
     pub(super) backend: Arc<B>,
     pub(super) config: Config,
     pub(super) plan: Plan,
@@ -55,6 +57,17 @@ pub(super) enum Broken<B: Backend> {
 pub struct KvPool<B: Backend> {
     inner: B::KvPool,
     shape: KvShape,
+    /// Tells pools apart, since what a workspace has recorded holds for one pool.
+    id: u64,
+}
+
+/// What a step gave beside logits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepResult {
+    /// `[rows]` whether a non-finite K or V was met: that row's request must fail.
+    pub faults: Vec<bool>,
+    /// `[samples]` chosen tokens.
+    pub sampled: Vec<Sampled>,
 }
 
 impl<B: Backend> KvPool<B> {
@@ -71,6 +84,12 @@ impl<B: Backend> KvPool<B> {
 
 /// Buffers that a forward pass writes; one for each engine, reused by every step.
 pub struct Workspace<B: Backend> {
+    /// Recorded launches; taken out while a step runs, and gone after one that failed.
+    replays: Option<B::Replays>,
+    /// Whether launches are recorded and replayed.
+    record: bool,
+    /// The model's and the pool's identity that the recorded launches hold for.
+    recorded_for: Option<(u64, u64)>,
     rows_max: usize,
     sampled_max: usize,
     x: B::Buffer<bf16>,
@@ -83,13 +102,25 @@ pub struct Workspace<B: Backend> {
     sampled: B::Buffer<bf16>,
     sampled_normed: B::Buffer<bf16>,
     logits: B::Buffer<f32>,
+    chosen: B::Buffer<u32>,
     faults: B::Buffer<u32>,
+}
+
+/// A number that no other model or pool of this process has.
+pub(super) fn identity() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<B: Backend> Workspace<B> {
     /// [sampled rows, vocab] logits of the last forward pass.
     pub fn logits(&self) -> &B::Buffer<f32> {
         &self.logits
+    }
+
+    /// Steps whose launches were replayed.
+    pub fn replayed(&self, backend: &B) -> u64 {
+        self.replays.as_ref().map_or(0, |replays| backend.replayed(replays))
     }
 
     /// Most rows of one step.
@@ -122,6 +153,7 @@ impl<B: Backend> Model<B> {
     /// The same weights with [`Break::KvSplit`](super::Break::KvSplit), for demonstrations.
     pub fn with_kv_split_by_batch(&self) -> Self {
         Self {
+            id: identity(),
             backend: self.backend.clone(),
             config: self.config.clone(),
             plan: self.plan.clone(),
@@ -150,79 +182,108 @@ impl<B: Backend> Model<B> {
     /// An empty pool.
     pub fn kv_pool(&self, pages: usize, page_tokens: usize) -> Result<KvPool<B>> {
         let shape = self.kv_shape(pages, page_tokens);
-        Ok(KvPool { inner: self.backend.kv_pool(shape)?, shape })
+        Ok(KvPool { inner: self.backend.kv_pool(shape)?, shape, id: identity() })
     }
 
-    /// Buffers for steps of at most `rows_max` rows, of which at most `sampled_max` are sampled.
-    pub fn workspace(&self, rows_max: usize, sampled_max: usize) -> Result<Workspace<B>> {
+    /// Buffers for steps of at most `rows_max` rows, of which at most `wanted_max` are wanted. Launches that repeat are recorded
+    /// and replayed where the backend can.
+    pub fn workspace(&self, rows_max: usize, wanted_max: usize) -> Result<Workspace<B>> {
+        self.workspace_with(rows_max, wanted_max, true)
+    }
+
+    /// The same; without `record` every step is launched anew.
+    pub fn workspace_with(&self, rows_max: usize, wanted_max: usize, record: bool) -> Result<Workspace<B>> {
         let (backend, config) = (&self.backend, &self.config);
         let q_width = config.q_heads * config.head_dim;
+        let (rows, wanted) = (backend.padded_rows(rows_max), backend.padded_rows(wanted_max));
         Ok(Workspace {
+            replays: None,
+            record,
+            recorded_for: None,
             rows_max,
-            sampled_max,
-            x: backend.alloc(rows_max * config.hidden)?,
-            y: backend.alloc(rows_max * config.hidden)?,
-            normed: backend.alloc(rows_max * config.hidden)?,
-            qkv: backend.alloc(rows_max * config.qkv_rows())?,
-            q: backend.alloc(rows_max * q_width)?,
-            attended: backend.alloc(rows_max * q_width)?,
-            gated: backend.alloc(rows_max * config.ffn)?,
-            sampled: backend.alloc(sampled_max * config.hidden)?,
-            sampled_normed: backend.alloc(sampled_max * config.hidden)?,
-            logits: backend.alloc(sampled_max * config.vocab)?,
-            faults: backend.alloc(rows_max)?,
+            sampled_max: wanted_max,
+            x: backend.alloc(rows * config.hidden)?,
+            y: backend.alloc(rows * config.hidden)?,
+            normed: backend.alloc(rows * config.hidden)?,
+            qkv: backend.alloc(rows * config.qkv_rows())?,
+            q: backend.alloc(rows * q_width)?,
+            attended: backend.alloc(rows * q_width)?,
+            gated: backend.alloc(rows * config.ffn)?,
+            sampled: backend.alloc(wanted * config.hidden)?,
+            sampled_normed: backend.alloc(wanted * config.hidden)?,
+            logits: backend.alloc(wanted * config.vocab)?,
+            chosen: backend.alloc(wanted * 2)?,
+            faults: backend.alloc(rows)?,
         })
     }
 
-    /// Runs one step: writes K and V of every row into the pool and the logits of `sample_rows` (indices into `rows`)
+    /// Runs one step: writes K and V of every row into the pool and the logits of `wanted` rows (indices into `rows`)
     /// into the workspace. Returns `[rows]` whether a non-finite K or V was met: that row's request must fail.
     pub fn forward(
         &self,
         ws: &mut Workspace<B>,
         pool: &mut KvPool<B>,
         rows: &StepRows,
-        sample_rows: &[u32],
+        wanted: &[u32],
     ) -> Result<Vec<bool>> {
-        self.forward_poisoned(ws, pool, rows, sample_rows, &[])
+        Ok(self.step(ws, pool, rows, &Wanted { rows: wanted, samples: &[] }, &[])?.faults)
     }
 
-    /// The same with the hidden state of `poisoned` rows made NaN after the embedding: how tests make a neighbour fault.
-    pub fn forward_poisoned(
+    /// The same with tokens chosen from the first wanted rows, and with the hidden state of `poisoned` rows made NaN after the
+    /// embedding: how tests make a neighbour fault.
+    pub fn step(
         &self,
         ws: &mut Workspace<B>,
         pool: &mut KvPool<B>,
         rows: &StepRows,
-        sample_rows: &[u32],
+        wanted: &Wanted<'_>,
         poisoned: &[u32],
-    ) -> Result<Vec<bool>> {
-        let n = rows.tokens.len();
-        self.check_step(ws, rows, sample_rows)?;
+    ) -> Result<StepResult> {
+        self.check_step(ws, rows, wanted.rows)?;
         let backend = &*self.backend;
-        let step = backend.step(rows, pool.shape)?;
-        backend.embed(&self.weights.embedding, &step, &mut ws.x)?;
+        let same = ws.recorded_for.replace((self.id, pool.id)) == Some((self.id, pool.id));
+        let group = self.config.q_heads / self.config.kv_heads;
+        let kept = ws.replays.take().filter(|_| same);
+        let mut replays = kept.unwrap_or_else(|| backend.replays(group, ws.record));
+        let step = backend.step_in(&mut replays, rows, wanted, pool.shape)?;
+        if poisoned.is_empty() {
+            backend.launch(&mut replays, &step, &mut || self.operators(ws, pool, &step, &[]))?;
+        } else {
+            self.operators(ws, pool, &step, poisoned)?;
+        }
+        ws.replays = Some(replays);
+        self.collect(ws, rows.tokens.len(), wanted.samples.len(), &step)
+    }
+
+    /// Every operator of a step, in order.
+    fn operators(
+        &self,
+        ws: &mut Workspace<B>,
+        pool: &mut KvPool<B>,
+        step: &B::Step,
+        poisoned: &[u32],
+    ) -> kernels_rs::backend::Result<()> {
+        let backend = &*self.backend;
+        let (n, wanted) = (backend.step_rows(step), backend.step_wanted(step));
+        backend.embed(&self.weights.embedding, step, &mut ws.x)?;
         if !poisoned.is_empty() {
             self.poison(ws, poisoned)?;
         }
         for (index, (layer, plan)) in self.weights.layers.iter().zip(&self.plan.layers).enumerate() {
-            self.attention_block(ws, pool, &step, n, index, layer, plan)?;
+            self.attention_block(ws, pool, step, n, index, layer, plan)?;
             self.ffn_block(ws, n, layer, plan)?;
         }
-        if !sample_rows.is_empty() {
-            backend.gather_rows(self.config.hidden, &ws.x, sample_rows, &mut ws.sampled)?;
-            backend.rmsnorm(
-                self.plan.final_norm,
-                sample_rows.len(),
-                &ws.sampled,
-                &self.weights.final_norm,
-                &mut ws.sampled_normed,
-            )?;
-            let head = match &self.broken {
-                Some(Broken::KSplit(broken)) if n > 1 => broken,
-                _ => self.weights.head.as_ref().unwrap_or(&self.weights.embedding),
-            };
-            backend.linear_f32(head, sample_rows.len(), &ws.sampled_normed, &mut ws.logits)?;
+        if wanted == 0 {
+            return Ok(());
         }
-        self.take_faults(ws, n)
+        backend.gather_wanted(self.config.hidden, step, &ws.x, &mut ws.sampled)?;
+        backend.rmsnorm(self.plan.final_norm, wanted, &ws.sampled, &self.weights.final_norm, &mut ws.sampled_normed)?;
+        let head = match &self.broken {
+            Some(Broken::KSplit(broken)) if n > 1 => broken,
+            _ => self.weights.head.as_ref().unwrap_or(&self.weights.embedding),
+        };
+        backend.linear_f32(head, wanted, &ws.sampled_normed, &mut ws.logits)?;
+        backend.sample_wanted(self.config.vocab, step, &ws.logits, &mut ws.chosen)
     }
 
     /// x, then attention added to x.
@@ -236,7 +297,7 @@ impl<B: Backend> Model<B> {
         index: usize,
         layer: &Layer<B>,
         plan: &LayerPlan,
-    ) -> Result<()> {
+    ) -> kernels_rs::backend::Result<()> {
         let backend = &*self.backend;
         backend.rmsnorm(plan.attention_norm, n, &ws.x, &layer.attention_norm, &mut ws.normed)?;
         backend.linear(&layer.qkv, n, &ws.normed, None, &mut ws.qkv)?;
@@ -260,7 +321,13 @@ impl<B: Backend> Model<B> {
     }
 
     /// x, then the gated feed-forward layer added to x.
-    fn ffn_block(&self, ws: &mut Workspace<B>, n: usize, layer: &Layer<B>, plan: &LayerPlan) -> Result<()> {
+    fn ffn_block(
+        &self,
+        ws: &mut Workspace<B>,
+        n: usize,
+        layer: &Layer<B>,
+        plan: &LayerPlan,
+    ) -> kernels_rs::backend::Result<()> {
         let backend = &*self.backend;
         backend.rmsnorm(plan.ffn_norm, n, &ws.x, &layer.ffn_norm, &mut ws.normed)?;
         backend.linear(&layer.gate_up, n, &ws.normed, None, &mut ws.gated)?;
@@ -295,24 +362,30 @@ impl<B: Backend> Model<B> {
         Ok(())
     }
 
-    fn poison(&self, ws: &mut Workspace<B>, poisoned: &[u32]) -> Result<()> {
+    fn poison(&self, ws: &mut Workspace<B>, poisoned: &[u32]) -> kernels_rs::backend::Result<()> {
         let mut x = self.backend.download(&ws.x, ws.rows_max * self.config.hidden)?;
         for row in poisoned {
             if let Some(row) = x.chunks_exact_mut(self.config.hidden).nth(*row as usize) {
                 row.fill(bf16::NAN);
             }
         }
-        ws.x = self.backend.upload(&x)?;
-        Ok(())
+        self.backend.write(&x, &mut ws.x)
     }
 
-    /// The flags are cleared only after a fault, so a step without one costs no upload.
-    fn take_faults(&self, ws: &mut Workspace<B>, n: usize) -> Result<Vec<bool>> {
-        let faults: Vec<bool> = self.backend.download(&ws.faults, n)?.iter().map(|fault| *fault != 0).collect();
-        if faults.contains(&true) {
-            ws.faults = self.backend.alloc(ws.rows_max)?;
+    /// Fault flags and chosen tokens. The flags are cleared only after a fault, so a step without one costs no upload.
+    fn collect(&self, ws: &mut Workspace<B>, rows: usize, samples: usize, step: &B::Step) -> Result<StepResult> {
+        let backend = &*self.backend;
+        let (launched, chosen) = (backend.step_rows(step), backend.step_samples(step));
+        let words = backend.download_words(&[(&ws.faults, launched), (&ws.chosen, 2 * chosen)])?;
+        // Rows that the backend added count too: their flags would otherwise be another row's in the next step.
+        if words[0].iter().any(|fault| *fault != 0) {
+            backend.write(&vec![0; launched], &mut ws.faults)?;
         }
-        Ok(faults)
+        let faults = words[0][..rows].iter().map(|fault| *fault != 0).collect();
+        let (tokens, logprobs) = words[1].split_at(chosen);
+        let sampled = tokens.iter().zip(logprobs).take(samples);
+        let sampled = sampled.map(|(&token, &bits)| Sampled { token, logprob: f32::from_bits(bits) }).collect();
+        Ok(StepResult { faults, sampled })
     }
 }
 
@@ -351,7 +424,8 @@ mod tests {
     fn run(model: &Model<Cpu>, rows: &StepRows, row: u32, poisoned: &[u32]) -> (Vec<u32>, Vec<bool>) {
         let mut pool = model.kv_pool(rows.tables.len(), PAGE_TOKENS).unwrap();
         let mut ws = model.workspace(rows.tokens.len(), 1).unwrap();
-        let faults = model.forward_poisoned(&mut ws, &mut pool, rows, &[row], poisoned).unwrap();
+        let wanted = Wanted { rows: &[row], samples: &[] };
+        let faults = model.step(&mut ws, &mut pool, rows, &wanted, poisoned).unwrap().faults;
         let logits = model.backend().download(ws.logits(), model.config().vocab).unwrap();
         (logits.iter().map(|logit| logit.to_bits()).collect(), faults)
     }
@@ -372,7 +446,8 @@ mod tests {
         let model = model(Family::Llama, None);
         let (rows, mut pool, mut ws) =
             (rows(&[2]), model.kv_pool(1, PAGE_TOKENS).unwrap(), model.workspace(2, 1).unwrap());
-        assert_eq!(model.forward_poisoned(&mut ws, &mut pool, &rows, &[1], &[1]).unwrap(), [false, true]);
+        let wanted = Wanted { rows: &[1], samples: &[] };
+        assert_eq!(model.step(&mut ws, &mut pool, &rows, &wanted, &[1]).unwrap().faults, [false, true]);
         assert_eq!(model.forward(&mut ws, &mut pool, &rows, &[1]).unwrap(), [false, false]);
     }
 

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use half::bf16;
-use kernels_rs::backend::Backend;
+use kernels_rs::backend::{Backend, RandomTensor};
 use reduction_tree::operator::LinearTree;
 
 use super::config::Config;
 use super::error::Result;
-use super::forward::{Broken, Layer, Model, Weights};
+use super::forward::{Broken, Layer, Model, Weights, identity};
 use super::plan::{LayerPlan, Plan};
 use super::rope::RopeTables;
 use super::tensor::{LayerTensor, Tensor, TensorSource};
@@ -55,7 +55,7 @@ impl<B: Backend> Model<B> {
         let digest = reader.digest();
         progress(Progress { done: total, total });
         let weights = Arc::new(Weights { embedding, head, layers, final_norm, cos, sin });
-        Ok(Self { backend, config, plan, digest, weights, broken })
+        Ok(Self { id: identity(), backend, config, plan, digest, weights, broken })
     }
 }
 
@@ -92,25 +92,49 @@ impl<'a, B: Backend> Reader<'a, B> {
         for part in parts {
             self.tensors.append(*part, &self.config.shape(*part), &mut self.weight)?;
         }
-        if let Digest::Hashed(hasher) = &mut self.digest {
-            hasher.update(bytemuck::cast_slice(&self.weight));
-        }
         Ok(())
     }
 
-    /// A weight made of its parts' rows, one part after another.
+    /// Enters what was read into the digest: how it was made where that is known, its values otherwise.
+    fn hash(&mut self, parts: &[Tensor]) {
+        let Digest::Hashed(hasher) = &mut self.digest else { return };
+        let made: Option<Vec<RandomTensor>> = parts.iter().map(|part| self.tensors.random(*part)).collect();
+        match made {
+            Some(made) => made.iter().for_each(|tensor| {
+                hasher.update(tensor.canonical_text().as_bytes());
+            }),
+            None => {
+                hasher.update(bytemuck::cast_slice(&self.weight));
+            }
+        }
+    }
+
+    /// A weight made of its parts' rows, one part after another, entered into the digest.
     fn linear(&mut self, tree: LinearTree, parts: &[Tensor], biases: &[Tensor]) -> Result<B::Linear> {
         if !biases.is_empty() {
             self.read(biases)?;
+            self.hash(biases);
             self.bias = self.weight.clone();
         }
+        let weight = self.weight(tree, parts, !biases.is_empty())?;
+        self.hash(parts);
+        Ok(weight)
+    }
+
+    /// The same, not entered; the bias is the last one that was read.
+    fn weight(&mut self, tree: LinearTree, parts: &[Tensor], bias: bool) -> Result<B::Linear> {
+        let rows = |part: &Tensor| Some((self.tensors.random(*part)?, self.config.shape(*part)[0]));
+        let made: Option<Vec<(RandomTensor, usize)>> = parts.iter().map(rows).collect();
+        if let Some(made) = made {
+            return Ok(self.backend.random_weight(tree, &made, bias.then_some(&self.bias[..]))?);
+        }
         self.read(parts)?;
-        let bias = (!biases.is_empty()).then_some(&self.bias[..]);
-        Ok(self.backend.linear_weight(tree, &self.weight, bias)?)
+        Ok(self.backend.linear_weight(tree, &self.weight, bias.then_some(&self.bias[..]))?)
     }
 
     fn vector(&mut self, tensor: Tensor) -> Result<B::Buffer<bf16>> {
         self.read(&[tensor])?;
+        self.hash(&[tensor]);
         Ok(self.backend.upload(&self.weight)?)
     }
 
@@ -134,13 +158,13 @@ impl<'a, B: Backend> Reader<'a, B> {
         })
     }
 
-    /// Called when the buffer still holds the LM head.
-    fn broken(&self, kind: Break, head: LinearTree) -> Result<Broken<B>> {
+    fn broken(&mut self, kind: Break, head: LinearTree) -> Result<Broken<B>> {
         match kind {
             Break::KvSplit => Ok(Broken::KvSplit),
             Break::KSplit => {
                 let tree = LinearTree { k_split: head.k_split + 1, ..head };
-                Ok(Broken::KSplit(self.backend.linear_weight(tree, &self.weight, None)?))
+                let tensor = if self.config.tied { Tensor::Embedding } else { Tensor::Head };
+                Ok(Broken::KSplit(self.weight(tree, &[tensor], false)?))
             }
         }
     }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use super::config::Family;
 use super::error::{Error, Result};
-use super::{Checkpoint, GenerationDefaults, Tiny, Tokenizer, gguf, huggingface, smollm2};
+use super::{
+    Checkpoint, Config, GenerationDefaults, RandomModel, TensorSource, Tiny, Tokenizer, gguf, huggingface, smollm2,
+};
 
 /// A model's origin.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,18 +15,25 @@ pub enum Source {
     Smollm2,
     /// A random model made in the process.
     Tiny(Box<Tiny>),
+    /// A random model of a published shape, made where it runs.
+    Random(Box<RandomModel>),
     /// A Hugging Face folder or a GGUF file.
     Path(PathBuf),
 }
 
 impl Source {
-    /// `smollm2`, `tiny`, `tiny:FAMILY` or `tiny:FAMILY:SEED` (llama, qwen2, qwen3), or a path.
+    /// `smollm2`, `tiny`, `tiny:FAMILY` or `tiny:FAMILY:SEED` (llama, qwen2, qwen3), `random:` and what
+    /// [`RandomModel::parse`] takes, or a path.
     pub fn parse(text: &str) -> Result<Self> {
         if text == "smollm2" {
             return Ok(Self::Smollm2);
         }
         if text == "tiny" {
             return Ok(Self::Tiny(Box::new(Tiny::new(Family::Llama, 0))));
+        }
+        if let Some(rest) = text.strip_prefix("random:") {
+            let model = RandomModel::parse(rest).map_err(|error| error.in_file(text))?;
+            return Ok(Self::Random(Box::new(model)));
         }
         let Some(rest) = text.strip_prefix("tiny:") else { return Ok(Self::Path(PathBuf::from(text))) };
         let (family, seed) = rest.split_once(':').unwrap_or((rest, "0"));
@@ -41,18 +50,24 @@ impl Source {
     /// Finds the model, reads and checks everything but its weights.
     pub fn open(&self) -> Result<Checkpoint> {
         match self {
-            Self::Tiny(tiny) => Ok(Checkpoint {
-                name: "tiny".to_owned(),
-                config: tiny.config.clone(),
-                tokenizer: Tokenizer::bytes(),
-                chat: None,
-                defaults: GenerationDefaults::default(),
-                tensors: Box::new((**tiny).clone()),
-            }),
+            Self::Tiny(tiny) => Ok(made("tiny", &tiny.config, (**tiny).clone())),
+            Self::Random(model) => Ok(made("random", &model.config, (**model).clone())),
             Self::Smollm2 => gguf::open(&smollm2::fetch(&smollm2::cache_folder()?)?),
             Self::Path(path) if path.is_dir() => huggingface::open(path),
             Self::Path(path) => gguf::open(path),
         }
+    }
+}
+
+/// A model without a file.
+fn made(name: &str, config: &Config, tensors: impl TensorSource + 'static) -> Checkpoint {
+    Checkpoint {
+        name: name.to_owned(),
+        config: config.clone(),
+        tokenizer: Tokenizer::bytes(),
+        chat: None,
+        defaults: GenerationDefaults::default(),
+        tensors: Box::new(tensors),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fs::File;
 
 use half::bf16;
+use kernels_rs::random::RandomTensor;
 
 use super::error::Result;
 
@@ -62,5 +63,10 @@ pub trait TensorSource: Send {
     /// The open files that the values come from; none for values that are made.
     fn files(&self) -> Vec<&File> {
         Vec::new()
+    }
+
+    /// How the tensor's values are made, where they are not stored.
+    fn random(&self, _tensor: Tensor) -> Option<RandomTensor> {
+        None
     }
 }

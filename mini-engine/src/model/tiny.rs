@@ -6,7 +6,8 @@ use reduction_tree::operator::RopePairing;
 
 use super::config::{Config, Family, Rope, RopeScaling};
 use super::error::Result;
-use super::tensor::{LayerTensor, Tensor, TensorSource};
+use super::random;
+use super::tensor::{Tensor, TensorSource};
 
 /// Token of the byte-level vocabulary that starts a sequence.
 pub const BOS: u32 = 256;
@@ -74,32 +75,11 @@ impl Tiny {
 impl TensorSource for Tiny {
     fn append(&self, tensor: Tensor, shape: &[usize], out: &mut Vec<bf16>) -> Result<()> {
         let len: usize = shape.iter().product();
-        let (offset, spread) = match tensor {
-            Tensor::FinalNorm => (1.0, 0.25),
-            Tensor::Embedding => (0.0, 1.0),
-            Tensor::Head => (0.0, matrix_spread(self.config.hidden)),
-            Tensor::Layer(_, part) => match part {
-                LayerTensor::AttentionNorm | LayerTensor::FfnNorm | LayerTensor::QNorm | LayerTensor::KNorm => {
-                    (1.0, 0.25)
-                }
-                LayerTensor::QBias | LayerTensor::KBias | LayerTensor::VBias => (0.0, 0.5),
-                _ => (0.0, matrix_spread(shape.last().copied().unwrap_or(1))),
-            },
-        };
-        let stream = match tensor {
-            Tensor::Embedding => 0,
-            Tensor::Head => 1,
-            Tensor::FinalNorm => 2,
-            Tensor::Layer(layer, part) => 16 * (layer as u64 + 1) + part as u64,
-        };
+        let (offset, spread) = random::scale(&self.config, tensor);
+        let stream = u64::from(random::number(tensor));
         out.extend((0..len as u64).map(|index| self.value(stream, index, offset, spread)));
         Ok(())
     }
-}
-
-/// Keeps the variance of a row through a matrix of `k` columns: a uniform value on (-s, s) has variance s²/3.
-fn matrix_spread(k: usize) -> f32 {
-    libm::sqrtf(3.0 / k as f32)
 }
 
 fn splitmix64(seed: u64) -> u64 {
@@ -112,6 +92,7 @@ fn splitmix64(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::tensor::LayerTensor;
 
     #[test]
     fn a_seed_fixes_every_value_and_another_seed_changes_them() {

@@ -10,6 +10,9 @@ use crate::engine::EngineConfig;
 pub(super) fn relations<L: Lab>(scale: &Scale, lab: &L) -> Vec<Relation<L>> {
     let (lengths, seeds) = scale.permuted.clone();
     let mut all = vec![permuted(lengths, seeds)];
+    if lab.without_replays().is_some() {
+        all.push(replays(scale.replay_decodes));
+    }
     if lab.has_threads() {
         all.push(threads(scale.threads.clone()));
     }
@@ -34,6 +37,29 @@ fn permuted<L: Lab>(lengths: Vec<usize>, seeds: u64) -> Relation<L> {
             bench.finish(&mut run, tally)?;
         }
         tally.witness("page layouts", layouts.len() as u64, seeds);
+        Ok(())
+    })
+}
+
+/// Requests that decode together and end one after another, so that steps of several sizes repeat: once with recorded launches
+/// replayed, once with each step launched anew.
+fn replays<L: Lab>(decodes: usize) -> Relation<L> {
+    Relation::new("replayed or launched anew", move |bench: &mut Bench<'_, L>, tally| {
+        let anew = bench.lab.without_replays().ok_or("this backend replays no launches")?;
+        // The first step of each size is launched; the others are replayed.
+        for (lab, least) in [(None, decodes as u64 / 2), (Some(&anew), 0)] {
+            let mut run = bench.run_in(lab, roomy())?;
+            for stream in 0..11 {
+                let subject = bench.streams.subject(130 + stream, 7 + 9 * stream, decodes * (1 + stream) / 11 + 2);
+                bench.submit(&mut run, &subject)?;
+            }
+            bench.finish(&mut run, tally)?;
+            let replayed = L::replayed(run.engine.model().inner());
+            match lab {
+                None => tally.witness("replayed steps", replayed, least),
+                Some(_) => tally.never("steps replayed that should be launched anew", replayed),
+            }
+        }
         Ok(())
     })
 }

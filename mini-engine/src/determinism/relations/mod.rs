@@ -64,6 +64,8 @@ pub struct Scale {
     threads: Vec<usize>,
     /// Requests that arrive while others decode.
     arrivals: usize,
+    /// Decode steps whose launches are replayed.
+    replay_decodes: usize,
 }
 
 impl Scale {
@@ -88,6 +90,7 @@ impl Scale {
             permuted: (vec![1, 64, 65, 129, KV_SPLIT + 1], 2),
             threads: (1..=8).collect(),
             arrivals: 8,
+            replay_decodes: 33,
         }
     }
 
@@ -111,6 +114,7 @@ impl Scale {
             permuted: (vec![65, 129], 1),
             threads: vec![1, 2, 8],
             arrivals: 3,
+            replay_decodes: 11,
         }
     }
 
