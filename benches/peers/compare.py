@@ -104,6 +104,7 @@ def load_alone(source):
     given = {
         "vllm.envs": {"VLLM_BATCH_INVARIANT": True},
         "vllm.platforms": {"current_platform": platform},
+        "vllm.platforms.interface": {"DeviceCapability": types.SimpleNamespace},
         "vllm.triton_utils": {"tl": tl, "triton": triton},
         "vllm.utils.mem_utils": {"get_max_shared_memory_bytes": lambda *_: shared},
         "vllm.utils.nccl": {"pin_nccl_env": lambda *_: None},
