@@ -84,8 +84,9 @@ enum Fill {
 
 impl Fill {
     fn of(line: &str) -> Fill {
-        let word = split(line).1.split(' ').next().unwrap_or("");
-        if word.contains('[') { Fill::Leaf } else { Fill::Operation }
+        // A reduction names its layout in brackets too.
+        let leaf = line.contains('[') && !split(line).1.starts_with("reduce");
+        if leaf { Fill::Leaf } else { Fill::Operation }
     }
 
     fn colour(self) -> Option<&'static str> {
