@@ -373,7 +373,7 @@ fn a_fault_ends_only_its_own_request() {
 fn a_key_is_asked_for_everywhere_but_at_health() {
     let server =
         TestServer::with(Options { api_key: Some("secret".into()), ..options() }, EngineConfig::default(), None);
-    for path in ["/metrics", "/v1/models", "/v1/models/tiny", "/v1/receipts/0", "/demo", "/demo/run", "/nowhere"] {
+    for path in ["/", "/metrics", "/v1/models", "/v1/models/tiny", "/v1/receipts/0", "/demo", "/demo/run", "/nowhere"] {
         assert_eq!(server.get(path).refusal().0, 401, "{path}");
     }
     let health = server.get("/health");
@@ -386,6 +386,10 @@ fn a_key_is_asked_for_everywhere_but_at_health() {
         "Authorization: Bearer secre\r\n",
         "Authorization: Bearer secrets\r\n",
         "Authorization: Basic secret\r\n",
+        // secret, me:secrets and secret:
+        "Authorization: Basic c2VjcmV0\r\n",
+        "Authorization: Basic bWU6c2VjcmV0cw==\r\n",
+        "Authorization: Basic c2VjcmV0Og==\r\n",
         "Authorization: Bearer\r\n",
         "Authorization: Bearer \u{e9}\r\n",
     ] {
@@ -393,6 +397,10 @@ fn a_key_is_asked_for_everywhere_but_at_health() {
     }
     assert_eq!(with("Authorization: Bearer secret\r\n"), 200);
     assert_eq!(with("authorization: bearer secret\r\n"), 200);
+    // A browser is asked for a password, and sends me:secret and me:a:b.
+    assert!(server.get("/").head.contains("www-authenticate: Basic realm="));
+    assert_eq!(with("Authorization: Basic bWU6c2VjcmV0\r\n"), 200);
+    assert_eq!(with("Authorization: Basic bWU6YTpi\r\n"), 401);
     assert_eq!(server.complete(hot("x", 1, 1)).refusal().0, 401);
 }
 

@@ -1,4 +1,4 @@
-//! The page at `/` and the experiment behind it. The page is static and open to everyone; the experiment needs the key.
+//! The page at `/` and the experiment behind it. The page is static; both need the key.
 
 use std::sync::Arc;
 
