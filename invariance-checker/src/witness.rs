@@ -13,7 +13,7 @@ use crate::analysis::{Analysis, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Launch, Memory, Options, run};
 use crate::ir::Module;
-use crate::term::{Arena, Node, TermId, VarId};
+use crate::term::{Arena, Node, Poly, TermId, VarId};
 use attack::{Attack, attacks};
 use fill::{Plan, Trial};
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ fn fair(
         _ => {}
     }
     let by_order = |p: &Problem| matches!(p, Problem::Schedule { .. } | Problem::Instance { .. });
-    if matches!(attack, Attack::Grid(_)) && !order_counts && reads_back(a) {
+    if !order_counts && reads_back(a) {
         // Places that data decides may meet, and each program that meets there adds its part.
         return false;
     }
@@ -198,17 +198,7 @@ pub(crate) struct Env<'a> {
 pub(crate) fn number(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<i128> {
     let sub = |t: &TermId| number(arena, *t, env);
     Some(match arena.node(t) {
-        Node::Poly(p) => {
-            let mut sum = 0i128;
-            for (m, c) in &p.terms {
-                let mut part = *c;
-                for x in m {
-                    part = part.checked_mul(sub(x)?)?;
-                }
-                sum = sum.checked_add(part)?;
-            }
-            sum
-        }
+        Node::Poly(p) => polynomial(arena, p, env)?,
         Node::Var(v) => *env.vars.get(v)?,
         Node::Arg(i) => i128::from(*env.trial.ints.get(i)?),
         Node::NumPrograms(axis) => i128::from(env.trial.grid[*axis as usize]),
@@ -220,6 +210,18 @@ pub(crate) fn number(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<i128> {
         Node::Max(a, b) => sub(a)?.max(sub(b)?),
         _ => return None,
     })
+}
+
+fn polynomial(arena: &Arena, p: &Poly, env: &Env<'_>) -> Option<i128> {
+    let mut sum = 0i128;
+    for (factors, coefficient) in &p.terms {
+        let mut part = *coefficient;
+        for x in factors {
+            part = part.checked_mul(number(arena, *x, env)?)?;
+        }
+        sum = sum.checked_add(part)?;
+    }
+    Some(sum)
 }
 
 fn compare(
@@ -278,9 +280,12 @@ fn compare(
     None
 }
 
-/// True if the guard admits the element, as far as it can be computed; a condition on an inner coordinate must be known to hold, or the
-/// address could be that of another row's element.
+/// True if the guard admits the element and a program of the grid makes it, as far as that can be computed; a condition on an inner coordinate
+/// must be known to hold, or the address could be that of another row's element.
 fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool {
+    if j.solved.facts.inequalities().iter().any(|p| polynomial(arena, p, env).is_some_and(|n| n < 0)) {
+        return false;
+    }
     let cases = &j.solved.cases;
     if !cases.is_empty() && !cases.iter().any(|c| truth(arena, *c, env) == Some(true)) {
         return false;

@@ -94,11 +94,15 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
     out
 }
 
-/// Every program reads the pointer at the same places.
+/// Every program reads the pointer at the same places, which do not hang on the row that it makes.
 fn read_alike(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> bool {
-    let mut reads =
-        a.sites.iter().flat_map(|j| &j.usage.loads).filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer));
-    reads.all(|u| !e.arena.has_instance(u.load.offset))
+    a.sites.iter().all(|j| {
+        let mut reads = j.usage.loads.iter().filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer));
+        reads.all(|u| {
+            let own = j.rows.iter().any(|row| e.arena.contains_var(u.load.offset, *row));
+            !own && !e.arena.has_instance(u.load.offset)
+        })
+    })
 }
 
 /// The kernel's programs may see each other: through atomics or effects that are not followed.
