@@ -25,6 +25,10 @@ use crate::model::{Config, Error, Model, Plan, Tokenizer};
 /// Rows of one step of the prefill. Any number gives the same bits; this one bounds the memory.
 const STEP_ROWS_MAX: usize = 128;
 
+/// Longer text cannot have been cut into the tokens beside it, and to try takes memory of more than a hundred times its length. Tokens of the
+/// usual vocabularies have at most 128 bytes, and composing characters (NFC) shortens text to no less than a third.
+const TEXT_BYTES_A_TOKEN_MAX: usize = 512;
+
 /// Most stop strings of a record; every piece of text is compared with each.
 pub const STOP_STRINGS_MAX: usize = 1024;
 
@@ -181,6 +185,11 @@ fn compare_text(body: &Body, tokenizer: &Tokenizer, findings: &mut Findings) {
         }
         (_, None) => {
             findings.differ("prompt.text", "the text that prompt.source names", "null");
+            None
+        }
+        (_, Some(text)) if text.len() / TEXT_BYTES_A_TOKEN_MAX > prompt.tokens.len() => {
+            let expected = format!("at most {TEXT_BYTES_A_TOKEN_MAX} bytes for each of prompt.tokens");
+            findings.differ("prompt.text", expected, format!("{} bytes", text.len()));
             None
         }
         (PromptSource::Text, Some(text)) => Some(tokenizer.encode_prompt(text)),

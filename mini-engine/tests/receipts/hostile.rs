@@ -175,3 +175,14 @@ proptest! {
         })?;
     }
 }
+
+#[test]
+fn text_that_the_tokens_cannot_hold_is_not_cut_into_tokens() {
+    let lab = Lab::new("tiny:qwen3", Arithmetic::Sm90);
+    let mut body = lab.ask(&Question::warm("Same tree, ", 7)).receipt;
+    body.prompt.text = Some("tree ".repeat(1 << 20));
+    let audit = lab.audit(&Receipt::seal(body));
+    let fields: Vec<&str> = audit.findings.iter().map(|finding| finding.field.as_str()).collect();
+    assert_eq!(fields, ["prompt.text"]);
+    assert!(audit.findings[0].message.contains("5242880 bytes"), "{:?}", audit.findings);
+}
