@@ -13,7 +13,7 @@ use crate::analysis::{Analysis, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Launch, Memory, Options, run};
 use crate::ir::Module;
-use crate::term::{Arena, Node, Poly, TermId, VarId};
+use crate::term::{Arena, Node, Poly, TermId, VarId, VarKind};
 use attack::{Attack, attacks};
 use fill::{Plan, Trial};
 use std::collections::HashMap;
@@ -283,7 +283,7 @@ fn compare(
 /// True if the guard admits the element and a program of the grid makes it, as far as that can be computed; a condition on an inner coordinate
 /// must be known to hold, or the address could be that of another row's element.
 fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool {
-    if j.solved.facts.inequalities().iter().any(|p| polynomial(arena, p, env).is_some_and(|n| n < 0)) {
+    if !j.solved.coords.solution.iter().all(|(place, solution)| in_grid(arena, *place, *solution, env)) {
         return false;
     }
     let cases = &j.solved.cases;
@@ -296,6 +296,14 @@ fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool
         None if arena.has_instance(c) => true,
         None => !j.solved.coords.list.iter().any(|x| !j.rows.contains(&x.var) && arena.contains_var(c, x.var)),
     })
+}
+
+/// False if the place is a program id that the grid does not have.
+fn in_grid(arena: &Arena, place: TermId, solution: TermId, env: &Env<'_>) -> bool {
+    let Node::Var(var) = *arena.node(place) else { return true };
+    let VarKind::Pid(axis) = arena.vars[var.0 as usize].kind else { return true };
+    let programs = i128::from(env.trial.grid[axis as usize]);
+    number(arena, solution, env).is_none_or(|id| (0..programs).contains(&id))
 }
 
 fn truth(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<bool> {

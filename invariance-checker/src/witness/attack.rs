@@ -94,12 +94,12 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
     out
 }
 
-/// Every program reads the pointer at the same places, which do not hang on the row that it makes.
+/// Every program reads the pointer at the same places, whichever output it makes.
 fn read_alike(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> bool {
     a.sites.iter().all(|j| {
         let mut reads = j.usage.loads.iter().filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer));
         reads.all(|u| {
-            let own = j.rows.iter().any(|row| e.arena.contains_var(u.load.offset, *row));
+            let own = j.solved.coords.list.iter().any(|c| e.arena.contains_var(u.load.offset, c.var));
             !own && !e.arena.has_instance(u.load.offset)
         })
     })
