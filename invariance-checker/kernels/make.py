@@ -4,26 +4,19 @@
     cd this folder && TRITON_DEFAULT_FP_FUSION=1 path/to/v/bin/python make.py
 """
 import pathlib
-import re
 import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests" / "corpus"))
-from ttir_dump import make_source, to_ir  # noqa: E402
+from ttir_dump import make_source, portable, to_ir  # noqa: E402
 import operators  # noqa: E402
-
-
-def portable(text):
-    """Source files by name, the library's by its package path: nothing of the machine that compiled."""
-    text = re.sub(r'"[^"]*/site-packages/', '"site-packages/', text)
-    return re.sub(r'"[^"]*/(operators\.py)"', r'"\1"', text)
 
 
 def main():
     rows = ["file\tverdict\tbatch_args\targs\tgrid\twhy"]
     for case in operators.CASES:
         module = to_ir(make_source(case["fn"], case["sig"], case["ce"]), options={"enable_fp_fusion": False})
-        (HERE / f"{case['name']}.ttir").write_text(portable(module.str()))
+        (HERE / f"{case['name']}.ttir").write_text(portable(module.str(), "operators"))
         rows.append("\t".join([f"{case['name']}.ttir", case["verdict"], case["batch"], case["launch"], case["grid"], case["why"]]))
     (HERE / "index.tsv").write_text("\n".join(rows) + "\n")
     print(len(rows) - 1, "kernels")

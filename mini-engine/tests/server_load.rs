@@ -19,6 +19,9 @@ const REQUESTS_EACH: usize = 4;
 /// Distinct requests; each is sent again and again by different clients.
 const BODIES: usize = 48;
 
+/// Answers of the one body that by itself is more than the pool holds.
+const CROWD: u64 = 64;
+
 /// Requests that differ in everything that a request can ask for.
 fn bodies() -> Vec<Value> {
     let mut noise = Noise::new(64);
@@ -64,6 +67,12 @@ fn streamed(server: &TestServer, body: &Value) -> BTreeMap<u64, Vec<Value>> {
     content(&server.complete(body).events())
 }
 
+/// The texts of a body's answers, in their order.
+fn texts(server: &TestServer, body: &Value) -> Vec<String> {
+    let text = |pieces: Vec<Value>| pieces.iter().map(|piece| piece["text"].as_str().unwrap()).collect();
+    streamed(server, body).into_values().map(text).collect()
+}
+
 /// Sends a request and leaves after a few bytes of the answer.
 fn leave_early(server: &TestServer, body: &Value, bytes: usize) {
     let mut body = body.clone();
@@ -79,6 +88,7 @@ fn sixty_four_clients_get_what_each_would_get_alone() {
     // Alone: one request at a time, no cache, each in an engine step of its own.
     let cold = TestServer::with(options(), EngineConfig { prefix_cache: false, ..EngineConfig::default() }, None);
     let alone: Vec<_> = bodies.iter().map(|body| streamed(&cold, body)).collect();
+    let crowd_alone: Vec<_> = (0..CROWD).flat_map(|index| texts(&cold, &hot("a crowd", 100 + index, 40))).collect();
 
     // A pool that is too small for all of them, and steps that cut prompts.
     let config = EngineConfig { page_tokens: 16, pages: 72, step_rows_max: 48, ..EngineConfig::default() };
@@ -104,14 +114,20 @@ fn sixty_four_clients_get_what_each_would_get_alone() {
         // Meanwhile one request twenty times: one answer.
         let (server, bodies, alone) = (&server, &bodies, &alone);
         scope.spawn(move || (0..20).for_each(|_| assert_eq!(streamed(server, &bodies[4]), alone[4])));
+        // And one that is a crowd, so that requests meet and are preempted however slowly the other clients come.
+        let mut crowd = hot("a crowd", 100, 40);
+        crowd["n"] = json!(CROWD);
+        scope.spawn(move || assert_eq!(texts(server, &crowd), crowd_alone));
     });
     server.wait_idle();
     let stats = server.app.worker.stats();
     assert!(compared.load(Ordering::Relaxed) > 120 && left.load(Ordering::Relaxed) > 50);
-    // It was a load: requests met in steps, pages were shared, taken back and used again. Whether a request was preempted depends on when
-    // clients came; the test below and the simulator make sure of it.
-    assert!(stats.step_requests_peak >= 8, "{stats:?}");
-    assert!(stats.policy.attached_tokens > 0 && stats.policy.evictions > 0, "{stats:?}");
+    // It was a load: requests met in steps, pages were shared, taken back and used again.
+    assert!(stats.step_requests_peak >= 16, "{stats:?}");
+    assert!(
+        stats.policy.attached_tokens > 0 && stats.policy.preemptions > 0 && stats.policy.evictions > 0,
+        "{stats:?}"
+    );
     assert!(stats.cancelled > 0 && stats.refused_plans == 0 && stats.failures == 0, "{stats:?}");
 }
 

@@ -4,19 +4,12 @@
     cd this folder && TRITON_DEFAULT_FP_FUSION=1 path/to/v/bin/python make.py
 """
 import pathlib
-import re
 import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "corpus"))
-from ttir_dump import make_source, to_ir  # noqa: E402
+from ttir_dump import make_source, portable, to_ir  # noqa: E402
 import kernels  # noqa: E402
-
-
-def portable(text):
-    """Source files by name, the library's by its package path: nothing of the machine that compiled."""
-    text = re.sub(r'"[^"]*/site-packages/', '"site-packages/', text)
-    return re.sub(r'"[^"]*/(kernels\.py)"', r'"\1"', text)
 
 
 def main():

@@ -7,8 +7,8 @@
 
 import os
 import pathlib
-import re
 import shutil
+import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).parent
@@ -16,11 +16,13 @@ CACHE = tempfile.mkdtemp()
 os.environ["TRITON_CACHE_DIR"] = CACHE
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
 os.chdir(HERE)
+sys.path.insert(0, str(HERE.parent / "corpus"))
 
 import kernels  # noqa: E402
 import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
+from ttir_dump import portable  # noqa: E402
 
 SIGNATURE = {"x": "*fp32", "y": "*fp32", "M": "i32", "N": "i32", "stride": "i32", "BLOCK": "constexpr"}
 ALIGNED = ["x", "y", "N", "stride"]
@@ -34,12 +36,6 @@ VARIANTS = {
     "row_max_4_warps": ("row_max", {"BLOCK": 1024}, ALIGNED, 4),
     "row_max_1_warp": ("row_max", {"BLOCK": 1024}, ALIGNED, 1),
 }
-
-
-def portable(text):
-    """Source files by name, the library's by its package path: nothing of the machine that compiled."""
-    text = re.sub(r'"[^"]*/site-packages/', '"site-packages/', text)
-    return re.sub(r'"[^"]*/(kernels\.py)"', r'"\1"', text)
 
 
 def main():
