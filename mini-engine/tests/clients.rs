@@ -106,7 +106,9 @@ fn the_openai_package_works_unchanged() {
     let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openai");
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv));
-    run(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "-r"]).arg(clients.join("requirements.txt")));
+    run(Command::new(venv.join("bin/python"))
+        .args(["-m", "pip", "install", "--quiet", "-r"])
+        .arg(clients.join("requirements.txt")));
     let model = std::env::var("SAMETREE_CLIENT_MODEL").unwrap_or_else(|_| reference_model());
     let served = Served::start(&["--model", &model, "--api-key", "secret"]);
     let out = run(Command::new(venv.join("bin/python"))
