@@ -461,7 +461,7 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
             pointer: show(&e.arena, j.solved.site.base),
             coordinates: j.coordinates.clone(),
             rows: j.rows.iter().map(|v| e.arena.vars[v.0 as usize].name.clone()).collect(),
-            packed: j.solved.coords.list.first().and_then(|c| c.packed).and_then(|p| i64::try_from(p).ok()),
+            packed: j.solved.coords.list.first().and_then(|c| c.packed).and_then(|p| i64::try_from(p.outputs).ok()),
             digest,
             tree,
             source: place(e.module, op.loc),

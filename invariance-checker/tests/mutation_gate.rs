@@ -107,6 +107,18 @@ fn conditions(case: &Case, module: &Module, finding: &Finding) -> (Standing, Vec
     .expect("analysed before")
 }
 
+/// Outputs of a row, where both launches agree on its strides.
+fn size(e: &Evaluator<'_>, outputs: i128, stride: &[TermId], launches: &[Numbers; 2]) -> Option<i128> {
+    let of = |n: &Numbers| {
+        stride.iter().try_fold(outputs, |size, &t| match e.arena.node(t) {
+            Node::Arg(i) => n.ints.get(i).map(|&v| size * i128::from(v)),
+            _ => None,
+        })
+    };
+    let [a, b] = launches.each_ref().map(of);
+    a.filter(|_| a == b)
+}
+
 /// Each condition with what the launches say of it; of two answers the worse.
 fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbers; 2]) -> Vec<(Condition, Holds)> {
     let spec = &case.spec;
@@ -121,9 +133,8 @@ fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbe
         let row_len = |base: TermId| argument(e, base).and_then(|i| spec.row_of(i)).map(|(_, len)| i128::from(len));
         let truth = match c {
             Condition::Distinct { base } => Some(argument(e, *base).is_some_and(|i| spec.is_permutation(i))),
-            Condition::Packed { outputs } => {
-                Some(a.sites.iter().all(|j| row_len(j.solved.site.base) == Some(*outputs)))
-            }
+            Condition::Packed { outputs, stride } => size(e, *outputs, stride, launches)
+                .map(|size| a.sites.iter().all(|j| row_len(j.solved.site.base) == Some(size))),
             // No infinities and no NaNs in these launches; nothing runs beside them.
             Condition::Finite { .. } | Condition::Quiet { .. } => Some(true),
             _ => None,

@@ -9,6 +9,15 @@ use super::verdict::Condition;
 use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Mono, Node, Poly, Range, TermId, VarId, VarKind};
 
+/// A digit that lies above others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Where it was split off, in steps of the coordinate before the split.
+    pub at: i128,
+    /// The same in strides of the coordinate: how many outputs (or, with a stride, how many rows of that stride) lie below one step of it.
+    pub outputs: i128,
+}
+
 /// One output coordinate.
 #[derive(Clone, Debug)]
 pub struct Coord {
@@ -22,8 +31,8 @@ pub struct Coord {
     pub factor: i128,
     /// What it is, over instance variables.
     pub definition: TermId,
-    /// Outputs of the coordinate below that were split off, if this one is a digit.
-    pub packed: Option<i128>,
+    /// What was split off below, if this one is a digit.
+    pub packed: Option<Packed>,
     /// The block-local index or program id that was solved for.
     pub solved: Option<TermId>,
     /// The remainder of a division in the value: a column only if nothing says that it is a row.
@@ -36,7 +45,7 @@ struct Group {
     stride: Mono,
     factor: i128,
     expr: Poly,
-    packed: Option<i128>,
+    packed: Option<Packed>,
 }
 
 /// The coordinates of one site and how instance variables follow from them.
@@ -243,7 +252,7 @@ impl Coords {
 
     /// The digits that were split off.
     pub fn splits(&self) -> Vec<i128> {
-        self.groups.iter().filter_map(|g| g.packed).collect()
+        self.groups.iter().filter_map(|g| g.packed).map(|p| p.at).collect()
     }
 
     /// Splits a coordinate whose definition contains one of `left` (instance variables that are still in the value) into digits.
@@ -273,8 +282,9 @@ impl Coords {
         let low_term = arena.from_poly(low.clone());
         let Some(bounds) = self.digit_bounds(arena, facts, low_term, factor) else { return false };
         let mut rest = Poly::default();
-        let mut upper = Group { expr: high, packed: Some(factor), ..g.clone() };
-        let mut lower = Group { expr: low, packed: None, ..g };
+        let packed = Packed { at: factor, outputs: factor * g.factor };
+        let mut upper = Group { expr: high, packed: Some(packed), ..g.clone() };
+        let mut lower = Group { expr: low, ..g };
         normalise(&mut upper, &mut rest);
         normalise(&mut lower, &mut rest);
         if !rest.terms.is_empty() {

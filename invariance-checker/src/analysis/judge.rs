@@ -193,7 +193,7 @@ fn judge<'m>(
     let guarded = inner_guarded(&e.arena, &out.solved);
     out.rows = pick_rows(e, &out, declared, guarded, &summed);
     home_rule(e, &mut out, guarded);
-    packed_rows(&mut e.arena, &mut out);
+    packed_rows(&mut e.arena, &mut out, declared);
     for u in &out.usage.loads {
         if u.load.volatile {
             out.conditions.insert(Condition::Quiet { base: u.load.base });
@@ -486,20 +486,29 @@ fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
 }
 
 /// A row that is a digit above other coordinates: what lies below may be columns or rows of a tile. Columns show themselves as the
-/// index into data that all rows share (a weight, a table); otherwise the size of the row is a condition.
-fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>) {
+/// index into data that all rows share (a weight, a table); otherwise the size of the row is a condition. It is a condition too where a
+/// batch argument counts the digit below, one by one: that digit numbers rows, so the one above numbers tiles of them.
+fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId>) {
     let list = j.solved.coords.list.clone();
     for (i, c) in list.iter().enumerate() {
-        let Some(outputs) = c.packed.filter(|_| j.rows.contains(&c.var)) else { continue };
+        let Some(packed) = c.packed.filter(|_| j.rows.contains(&c.var)) else { continue };
         let column = |arena: &Arena, low: TermId| {
             j.usage.loads.iter().any(|u| {
                 !j.by_row.contains(&u.load.base)
                     && arena.poly(u.load.offset).terms.iter().any(|(m, _)| m.as_slice() == [low])
             })
         };
-        let below = list[i + 1..].iter().filter(|l| l.stride == c.stride && !j.rows.contains(&l.var));
-        if below.clone().any(|l| !column(arena, l.term)) {
-            j.conditions.insert(Condition::Packed { outputs });
+        let counted = |arena: &Arena, low: TermId| {
+            arena.conjuncts(j.solved.guard).iter().any(|&part| {
+                let Node::Ge0(p) = *arena.node(part) else { return false };
+                let p = arena.poly(p);
+                let (step, above) = (-p.coeff(&[low]), -p.coeff(&[c.term]));
+                step > 0 && above > 0 && declared.iter().any(|&t| p.coeff(&[t]) == step)
+            })
+        };
+        let mut below = list[i + 1..].iter().filter(|l| l.stride == c.stride);
+        if below.any(|l| !column(arena, l.term) || counted(arena, l.term)) {
+            j.conditions.insert(Condition::Packed { outputs: packed.outputs, stride: c.stride.clone() });
         }
     }
     for c in &list {

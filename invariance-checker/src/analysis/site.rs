@@ -1,6 +1,6 @@
 //! One store: its value over output coordinates, and what is left that is not a coordinate.
 
-use super::coords::Coords;
+use super::coords::{Coord, Coords, Packed};
 use super::owner::{self, Owner};
 use super::verdict::Condition;
 use crate::eval::{Evaluator, Site, SiteKind};
@@ -157,14 +157,14 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
     let kt = arena.int(k);
     let mut parts = Vec::new();
     for (name, definition, factor, packed) in [
-        ("q", arena.div(old.definition, kt), old.factor * k, Some(k)),
-        ("d", arena.modulo(old.definition, kt), old.factor, None),
+        ("q", arena.div(old.definition, kt), old.factor * k, Some(Packed { at: k, outputs: k * old.factor })),
+        ("d", arena.modulo(old.definition, kt), old.factor, old.packed),
     ] {
         let number = (out.coords.list.len() + parts.len()) as u32 + 8;
         let label = format!("{}{name}", arena.vars[old.var.0 as usize].name);
         let var = arena.var(VarKind::Coord(number), label, crate::term::Range::default());
         let term = arena.var_term(var);
-        parts.push(super::coords::Coord {
+        parts.push(Coord {
             var,
             term,
             stride: old.stride.clone(),

@@ -37,8 +37,10 @@ pub enum Condition {
     },
     /// A row is so many outputs: the kernel's own block, which nothing else confirms.
     Packed {
-        /// How many.
+        /// How many, in units of the stride.
         outputs: i128,
+        /// Product of the arguments that one of them is apart from the next (empty: 1).
+        stride: Vec<TermId>,
     },
     /// A loop runs at least as far as the row needs.
     Covers {
@@ -123,7 +125,7 @@ impl Condition {
             Condition::Finite { what } => format!("finite({what})"),
             Condition::NotMinusZero { what } => format!("not-minus-zero({what})"),
             Condition::Covers { text, .. } => format!("covers({text})"),
-            Condition::Packed { outputs } => format!("row-is({outputs})"),
+            Condition::Packed { outputs, stride } => format!("row-is({})", size(*outputs, stride, show)),
             Condition::Extent { base, .. } => format!("extent({})", show(*base)),
             Condition::Padded { base, .. } => format!("padded({})", show(*base)),
             Condition::Apart { base, .. } => format!("apart({})", show(*base)),
@@ -153,8 +155,9 @@ impl Condition {
             }
             Condition::Finite { what } => format!("{what} is finite"),
             Condition::NotMinusZero { what } => format!("{what} is never -0 when a masked tile adds +0"),
-            Condition::Packed { outputs } => {
-                format!("a row is {outputs} consecutive outputs (the kernel computes them together)")
+            Condition::Packed { outputs, stride } => {
+                let size = size(*outputs, stride, show);
+                format!("a row is {size} consecutive outputs (the kernel computes them together)")
             }
             Condition::Covers { text, .. } => format!("the loop's bound reaches the end of every row: {text}"),
             Condition::Extent { text, .. } => format!("rows do not overlap: {text}"),
@@ -168,6 +171,11 @@ impl Condition {
             Condition::Grid { axis, max } => format!("grid axis {axis} has at most {max} programs"),
         }
     }
+}
+
+/// A number of outputs with the strides it is multiplied with.
+fn size(outputs: i128, stride: &[TermId], show: &dyn Fn(TermId) -> String) -> String {
+    stride.iter().fold(outputs.to_string(), |text, t| format!("{text}*{}", show(*t)))
 }
 
 /// Why a site is not proved, with what a witness should change.

@@ -4,6 +4,7 @@
 //! scalars that the question needs; integer and pointer induction variables are put in closed form first. What is not understood
 //! becomes [`Node::Opaque`] and poisons only what depends on it.
 
+mod assembly;
 mod defs;
 mod loops;
 mod memory;

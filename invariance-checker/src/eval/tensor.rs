@@ -1,7 +1,9 @@
 //! Tensor operations: shape operations change indices, reductions and dots bind them.
 
-use super::{Ctx, Evaluator, OpRef, scalar_sort, sort_of};
-use crate::ir::{BinaryOp, Block, Elem, Elements, Float, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value};
+use super::{Ctx, Evaluator, OpRef, assembly, scalar_sort, sort_of};
+use crate::ir::{
+    BinaryOp, Block, CastOp, Elem, Elements, Float, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value,
+};
 use crate::term::Map as HashMap;
 use crate::term::{Chain, Node, Reduce, Sort, TermId};
 use std::fmt::Write;
@@ -22,6 +24,9 @@ impl<'m> Evaluator<'m> {
             OpKind::MakeRange { start, .. } => self.arena.add_const(idx[0], i128::from(*start)),
             OpKind::Binary { op, a, b } => self.binary(ctx, *op, *a, *b, idx),
             OpKind::CmpI { pred, a, b } => self.cmpi(ctx, *pred, *a, *b, idx),
+            OpKind::Cast { op: CastOp::PtrToInt, .. } => {
+                self.poison("the address of a buffer is used as a number", ctx, op, sort)
+            }
             OpKind::Cast { op: cast, x } => match ty.elem() {
                 Some(to) => self.cast(ctx, *cast, *x, to, idx),
                 None => self.arena.opaque("cast", op.number, vec![], sort),
@@ -35,11 +40,16 @@ impl<'m> Evaluator<'m> {
             OpKind::Unary { .. } | OpKind::CmpF { .. } | OpKind::Fma { .. } | OpKind::Clamp { .. } => {
                 self.elementwise(ctx, op, idx, sort)
             }
-            OpKind::Extern { pure: true, .. } | OpKind::InlineAsm { pure: true, packed: 0 | 1, .. } => {
+            OpKind::Extern { pure: true, symbol, .. } if is_math(symbol) => self.elementwise(ctx, op, idx, sort),
+            OpKind::Extern { .. } => self.poison("a library function that is impure or unknown", ctx, op, sort),
+            OpKind::InlineAsm { pure: true, packed: 0 | 1, asm, constraints, .. }
+                if assembly::is_function(asm, constraints) =>
+            {
                 self.elementwise(ctx, op, idx, sort)
             }
-            OpKind::Extern { .. } => self.poison("an impure library function", ctx, op, sort),
-            OpKind::InlineAsm { .. } => self.poison("inline assembly that couples lanes or is impure", ctx, op, sort),
+            OpKind::InlineAsm { .. } => {
+                self.poison("inline assembly that may couple lanes, or read more than its operands", ctx, op, sort)
+            }
             OpKind::AddPtr { ptr, offset } => {
                 let (p, o) = (self.eval(ctx, *ptr, idx), self.eval(ctx, *offset, idx));
                 let (base, off) = self.pointer(p);
@@ -380,4 +390,9 @@ pub(super) fn pointee(ty: &Type) -> Option<Scalar> {
         Some(Elem::Ptr { pointee, .. }) => Some(pointee),
         _ => None,
     }
+}
+
+/// Functions of their operands alone: the device libraries of CUDA and ROCm. What another bitcode file holds is not known.
+fn is_math(symbol: &str) -> bool {
+    symbol.starts_with("__nv_") || symbol.starts_with("__ocml_")
 }
