@@ -10,6 +10,8 @@ Print Assumptions never_panics.
 Print Assumptions serve_never_panics.
 Print Assumptions layered_engine.
 Print Assumptions named_equals_reference.
+Print Assumptions resolve_resolves.
+Print Assumptions resolve_never_panics.
 Print Assumptions serve_is_steps.
 Print Assumptions always_a_step.
 Print Assumptions waits_on.

@@ -316,6 +316,53 @@ Definition commit (l : Ledger) (r : nat) (n : nat) (t : nat) : option (Ledger * 
   let l := (set_Ledger_reqs l tmp15) in
   Some (l, true).
 
+Definition resolve (l : Ledger) (r : nat) (n : nat) (name : nat) (t : nat) : option (Ledger * bool) :=
+  if (Nat.leb (length (Ledger_reqs l)) r) then
+    Some (l, false)
+  else
+  do tmp1 <- get (Ledger_reqs l) r;
+  do tmp3 <- (if (negb (Req_live tmp1)) then Some true else (do tmp2 <- get (Ledger_reqs l) r; Some (Nat.leb (length (Req_toks tmp2)) n)));
+  if tmp3 then
+    Some (l, false)
+  else
+  do tmp4 <- get (Ledger_reqs l) r;
+  do tmp5 <- get (Req_toks tmp4) n;
+  if (negb (Nat.eqb tmp5 name)) then
+    Some (l, false)
+  else
+  do tmp6 <- div_u 64 n (Ledger_psize l);
+  let whole := tmp6 in
+  do tmp7 <- mul_u 64 whole (Ledger_psize l);
+  do tmp8 <- sub_u 64 n tmp7;
+  let rest := tmp8 in
+  do tmp9 <- get (Ledger_reqs l) r;
+  do l <- (if (Nat.ltb whole (length (Req_table tmp9))) then
+    do tmp10 <- get (Ledger_reqs l) r;
+    do tmp11 <- get (Req_table tmp10) whole;
+    let p := tmp11 in
+    do tmp12 <- get (Ledger_pages l) p;
+    do tmp15 <- (if (Nat.ltb rest (length (Page_toks tmp12))) then (do tmp13 <- get (Ledger_pages l) p; do tmp14 <- get (Page_toks tmp13) rest; Some (Nat.eqb tmp14 name)) else Some false);
+    do l <- (if tmp15 then
+      do tmp18 <- get (Ledger_pages l) p;
+      do tmp19 <- put (Page_toks tmp18) rest t;
+      do tmp20 <- get (Ledger_pages l) p;
+      do tmp21 <- put (Ledger_pages l) p (set_Page_toks tmp20 tmp19);
+      let l := (set_Ledger_pages l tmp21) in
+      Some l
+    else
+      Some l
+    );
+    Some l
+  else
+    Some l
+  );
+  do tmp24 <- get (Ledger_reqs l) r;
+  do tmp25 <- put (Req_toks tmp24) n t;
+  do tmp26 <- get (Ledger_reqs l) r;
+  do tmp27 <- put (Ledger_reqs l) r (set_Req_toks tmp26 tmp25);
+  let l := (set_Ledger_reqs l tmp27) in
+  Some (l, true).
+
 Definition draft (l : Ledger) (r : nat) (t : nat) : option (Ledger * bool) :=
   if (Nat.leb (length (Ledger_reqs l)) r) then
     Some (l, false)

@@ -379,6 +379,77 @@ Proof.
         eexists. split; [reflexivity|]. simpl. split; [reflexivity|discriminate].
 Qed.
 
+(** ** [resolve] puts a token in the place of its name, and nothing else *)
+
+Lemma mean_renamed (ts : list nat) a t : mean a = mean t -> forall i, nth_error ts i = Some a -> map mean (set_nth ts i t) = map mean ts.
+Proof.
+  intros Em. induction ts as [|x ts IH]; intros [|i] Hi; simpl in *; try discriminate.
+  - injection Hi as ->. rewrite Em. reflexivity.
+  - rewrite (IH i Hi). reflexivity.
+Qed.
+Lemma set_nth_same {A} (l : list A) : forall i x, nth_error l i = Some x -> set_nth l i x = l.
+Proof. induction l as [|y l IH]; intros [|i] x Hi; simpl in *; try discriminate; [congruence|]. rewrite (IH i x Hi). reflexivity. Qed.
+
+Lemma mean_renamed_page l p pg i a t : mean a = mean t -> page_at l p = Some pg -> nth_error (Page_toks pg) i = Some a ->
+  mean_ledger (set_Ledger_pages l (set_nth (Ledger_pages l) p (set_Page_toks pg (set_nth (Page_toks pg) i t)))) = mean_ledger l.
+Proof.
+  intros Em Hp Hi. change (mean_ledger (upd_page l p (set_Page_toks pg (set_nth (Page_toks pg) i t))) = mean_ledger l). rewrite mean_upd_page.
+  assert (E : mean_page (set_Page_toks pg (set_nth (Page_toks pg) i t)) = mean_page pg) by (unfold mean_page; simpl; rewrite (mean_renamed _ a t Em i Hi); reflexivity).
+  rewrite E. unfold upd_page. rewrite (set_nth_same _ _ _ (mean_page_at _ _ _ Hp)). reflexivity.
+Qed.
+Lemma mean_renamed_req l r q n a t : mean a = mean t -> req_at l r = Some q -> nth_error (Req_toks q) n = Some a ->
+  mean_ledger (set_Ledger_reqs l (set_nth (Ledger_reqs l) r (set_Req_toks q (set_nth (Req_toks q) n t)))) = mean_ledger l.
+Proof.
+  intros Em Hq Hn. change (mean_ledger (upd_req l r (set_Req_toks q (set_nth (Req_toks q) n t))) = mean_ledger l). rewrite mean_upd_req.
+  assert (E : mean_req (set_Req_toks q (set_nth (Req_toks q) n t)) = mean_req q) by (unfold mean_req; simpl; rewrite (mean_renamed _ a t Em n Hn); reflexivity).
+  rewrite E. unfold upd_req. rewrite (set_nth_same _ _ _ (mean_req_at _ _ _ Hq)). reflexivity.
+Qed.
+
+Lemma mean_resolve l r n a t l' b : mean a = mean t -> resolve l r n a t = Some (l', b) -> mean_ledger l' = mean_ledger l.
+Proof.
+  intros Em. unfold resolve, get. destruct (Nat.leb (length (Ledger_reqs l)) r); [intros [= <- _]; reflexivity|].
+  destruct (req_at l r) as [q|] eqn:Hq; [|discriminate]. cbn [bind]. destruct (Req_live q); cbn [negb bind]; [|intros [= <- _]; reflexivity].
+  destruct (Nat.leb (length (Req_toks q)) n); cbn [bind]; [intros [= <- _]; reflexivity|].
+  destruct (nth_error (Req_toks q) n) as [x|] eqn:Hx; [|discriminate]. cbn [bind].
+  destruct (Nat.eqb_spec x a) as [->|]; cbn [negb]; [|intros [= <- _]; reflexivity].
+  destruct (div_u 64 n (Ledger_psize l)) as [whole|]; [|discriminate]. cbn [bind]. cbv zeta.
+  destruct (mul_u 64 whole (Ledger_psize l)) as [m|]; [|discriminate]. cbn [bind]. destruct (sub_u 64 n m) as [rest|]; [|discriminate]. cbn [bind].
+  match goal with |- bind ?x _ = _ -> _ => destruct x as [l1|] eqn:E; [|discriminate] end. cbn [bind].
+  assert (Pg : mean_ledger l1 = mean_ledger l /\ Ledger_reqs l1 = Ledger_reqs l).
+  { destruct (whole <? length (Req_table q)); [|cbn [bind] in E; injection E as <-; auto]. destruct (nth_error (Req_table q) whole) as [p|]; [|discriminate E]. cbn [bind] in E.
+    destruct (page_at l p) as [pg|] eqn:Hp; [|discriminate E]. cbn [bind] in E. destruct (rest <? length (Page_toks pg)); cbn [bind] in E; [|cbn [bind] in E; injection E as <-; auto].
+    destruct (nth_error (Page_toks pg) rest) as [y|] eqn:Hy; [|discriminate E]. cbn [bind] in E.
+    destruct (Nat.eqb_spec y a) as [->|]; cbn [bind] in E; [|cbn [bind] in E; injection E as <-; auto].
+    rewrite (put_total _ _ _ _ Hy) in E. cbn [bind] in E. rewrite (put_total _ _ _ _ Hp) in E. cbn [bind] in E. injection E as <-.
+    split; [exact (mean_renamed_page _ _ _ _ _ _ Em Hp Hy)|reflexivity]. }
+  destruct Pg as [M R]. assert (H1 : req_at l1 r = Some q) by (rewrite R; exact Hq). rewrite H1. cbn [bind]. rewrite (put_total _ _ _ _ Hx). cbn [bind].
+  rewrite (put_total _ _ _ _ H1). cbn [bind]. intros [= <- _]. rewrite <- M. exact (mean_renamed_req _ _ _ _ _ _ Em H1 Hx).
+Qed.
+
+(** What [resolve] does is the event [N_resolve], when the token is what the name stands for. *)
+Theorem resolve_resolves S r n a t l' b : mean a = mean t -> resolve (x_led S) r n a t = Some (l', b) ->
+  event S (Ma (x_mem S) l' (x_rq S) (x_past S)).
+Proof. intros Em E. apply N_resolve. exact (mean_resolve _ _ _ _ _ _ _ Em E). Qed.
+
+(** It does not panic, within the bounds of [Spec.within]. *)
+Theorem resolve_never_panics S r n a t : reachable S -> Spec.within P 0 (x_led S) -> resolve (x_led S) r n a t <> None.
+Proof.
+  intros R (_ & _ & Ft). destruct (named_sim S R) as (Ppos & Pr & _). destruct (page_refines _ _ _ _ _ _ Ppos _ Pr) as (D & L & I & _). simpl in I.
+  pose proof (I_psize _ _ _ I) as Ps. simpl in Ps. remember (x_led S) as l eqn:El. clear - Ppos Ft I Ps. unfold resolve, get.
+  destruct (Nat.leb_spec (length (Ledger_reqs l)) r) as [|In]; [discriminate|]. destruct (get_total (Ledger_reqs l) r In) as [q Hq]. rewrite Hq. cbn [bind].
+  destruct (Req_live q); cbn [negb bind]; [|discriminate]. destruct (Nat.leb_spec (length (Req_toks q)) n) as [|Ln]; cbn [bind]; [discriminate|].
+  destruct (get_total (Req_toks q) n Ln) as [x Hx]. rewrite Hx. cbn [bind]. destruct (negb (Nat.eqb x a)); [discriminate|].
+  unfold div_u. destruct (Nat.eqb_spec (Ledger_psize l) 0); [lia|]. cbn [bind]. cbv zeta. pose proof (Nat.div_mod n (Ledger_psize l) ltac:(lia)) as Dm.
+  set (whole := n / Ledger_psize l) in *. rewrite mul_total by (eapply fits_mono; [exact (Ft _ _ Hq)|nia]). cbn [bind]. rewrite sub_total by nia. cbn [bind].
+  match goal with |- bind ?x _ <> _ => assert (E : exists l1, x = Some l1 /\ Ledger_reqs l1 = Ledger_reqs l) end.
+  { destruct (Nat.ltb_spec whole (length (Req_table q))) as [Lt|]; [|eauto]. destruct (get_total (Req_table q) whole Lt) as [p Hp]. rewrite Hp. cbn [bind].
+    destruct (I_req _ _ _ I _ _ _ _ (mean_req_at _ _ _ Hq) Hp) as (pg' & suf & Hpg & _). apply mean_page_inv in Hpg as (pg & Hpg & _). rewrite Hpg. cbn [bind].
+    destruct (Nat.ltb_spec (n - whole * Ledger_psize l) (length (Page_toks pg))) as [Lp|]; cbn [bind]; [|eauto].
+    destruct (get_total (Page_toks pg) _ Lp) as [y Hy]. rewrite Hy. cbn [bind]. destruct (Nat.eqb y a); cbn [bind]; [|eauto].
+    rewrite (put_total _ _ _ _ Hy). cbn [bind]. rewrite (put_total _ _ _ _ Hpg). cbn [bind]. eexists. split; reflexivity. }
+  destruct E as (l1 & -> & R1). cbn [bind]. rewrite R1, Hq. cbn [bind]. rewrite (put_total _ _ _ _ Hx). cbn [bind]. rewrite (put_total _ _ _ _ Hq). discriminate.
+Qed.
+
 (** Running ahead changes nothing that a client can see. *)
 Theorem named_equals_reference S q : reachable S -> Spec.served cell logits params S q ->
   gen q = ref_gen _ _ _ _ row_fn sample (prm q) (prompt q) (length (gen q)).

@@ -306,6 +306,31 @@ pub fn commit(l: &mut Ledger, r: usize, n: usize, t: u32) -> bool {
     true
 }
 
+/// The token of position `n` was committed under a name, a number that no token has and that was used for nothing else; now it
+/// is known to be `t`. The request's history takes `t` in its place, and so does the page that position `n` lies in, where it is
+/// computed. False, and no change, unless the request is live and the name stands at `n`.
+pub fn resolve(l: &mut Ledger, r: usize, n: usize, name: u32, t: u32) -> bool {
+    if r >= l.reqs.len() {
+        return false;
+    }
+    if !l.reqs[r].live || n >= l.reqs[r].toks.len() {
+        return false;
+    }
+    if l.reqs[r].toks[n] != name {
+        return false;
+    }
+    let whole = n / l.psize;
+    let rest = n - whole * l.psize;
+    if whole < l.reqs[r].table.len() {
+        let p = l.reqs[r].table[whole] as usize;
+        if rest < l.pages[p].toks.len() && l.pages[p].toks[rest] == name {
+            l.pages[p].toks[rest] = t;
+        }
+    }
+    l.reqs[r].toks[n] = t;
+    true
+}
+
 /// A guess for the request's next token, for speculative decoding: steps may compute it like any other token, and its row
 /// gives the token after it, which [`commit`] takes once the guess has turned out right. False unless the request is live.
 pub fn draft(l: &mut Ledger, r: usize, t: u32) -> bool {

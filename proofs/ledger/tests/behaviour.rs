@@ -1,8 +1,8 @@
 //! What a user of the ledger relies on, function by function.
 
 use ledger::{
-    Launch, Ledger, Op, Watch, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, serve, step,
-    truncate, unpin,
+    Launch, Ledger, Op, Watch, admit, aligned, commit, create, draft, finish, kv_len, readmit, reset, resolve, serve,
+    step, truncate, unpin,
 };
 
 const PAGE: usize = 4;
@@ -336,4 +336,35 @@ fn a_good_proposal_is_followed_and_a_bad_one_is_the_last() {
         assert_eq!(rows.first().map(|g| g.pos), pos);
     }
     assert!(!serve(&mut l, &mut rows, &mut watch, 2, 7, &[], &[]), "no such entry");
+}
+
+#[test]
+fn a_name_gives_way_to_its_token() {
+    const NAME: u32 = 1 << 30;
+    let mut l = create(PAGE, 4);
+    let r = admit(&mut l, &[1, 2, 3]);
+    let mut rows = Vec::new();
+    assert!(step(&mut l, &mut rows, &[Op::Grow(r, 0), Op::Fill(r, PAGE - 1)]));
+    assert!(commit(&mut l, r, 3, NAME));
+    // the row behind the name is computed before the name is known
+    rows.clear();
+    assert!(step(&mut l, &mut rows, &[Op::Fill(r, 1)]));
+    assert_eq!((rows[0].tok, rows[0].pos, rows[0].sample), (NAME, 3, true));
+    for (entry, position, name) in [(r, 2, NAME), (r, 4, NAME), (r, 3, NAME + 1), (r + 1, 3, NAME)] {
+        assert!(!resolve(&mut l, entry, position, name, 9), "no such name there");
+    }
+    assert_eq!(l.pages()[0].toks, [1, 2, 3, NAME]);
+    assert!(resolve(&mut l, r, 3, NAME, 9));
+    assert_eq!(
+        (l.reqs()[r].toks.as_slice(), l.pages()[0].toks.as_slice()),
+        ([1, 2, 3, 9].as_slice(), [1, 2, 3, 9].as_slice())
+    );
+    // a later prompt with the token finds the page
+    let s = admit(&mut l, &[1, 2, 3, 9, 5]);
+    rows.clear();
+    assert!(step(&mut l, &mut rows, &[Op::Attach(s, 0), Op::Grow(s, 2), Op::Fill(s, 1)]));
+    // one whose page was given back resolves in the history alone
+    assert!(commit(&mut l, r, 4, NAME + 1) && unpin(&mut l, r) && resolve(&mut l, r, 4, NAME + 1, 6));
+    assert_eq!(l.reqs()[r].toks, [1, 2, 3, 9, 6]);
+    assert!(finish(&mut l, r) && !resolve(&mut l, r, 0, 1, 2), "a finished request has no names");
 }
