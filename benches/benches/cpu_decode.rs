@@ -125,6 +125,7 @@ fn rows(first: usize, count: usize) -> StepRows {
         positions,
         sequences: vec![0; count],
         tables: vec![(0..SHAPE.pages as u32).collect()],
+        ..StepRows::default()
     }
 }
 

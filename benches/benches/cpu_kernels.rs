@@ -78,6 +78,7 @@ fn attentions(criterion: &mut Criterion<CpuTime>, simd: Simd) {
                 positions,
                 sequences: vec![0; rows],
                 tables: vec![(0..pages as u32).collect()],
+                ..StepRows::default()
             };
             // One multiply-accumulate for the score and one for the value.
             let work = 2 * q_heads * head_dim * (first + 1..=context).sum::<usize>();

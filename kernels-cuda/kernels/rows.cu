@@ -158,6 +158,22 @@ extern "C" __global__ void __launch_bounds__(256) gather_rows(const GatherParams
   }
 }
 
+// tokens[row] = chosen[sample] for each pair (row, sample): what a step takes over from the step before it.
+extern "C" __global__ void __launch_bounds__(256) take_tokens(uint32_t *tokens, const uint2 *pairs, const uint32_t *chosen, unsigned count) {
+  let_successor_start();
+  wait_for_predecessor();
+  const unsigned i = blockIdx.x * 256 + threadIdx.x;
+  if (i < count) tokens[pairs[i].x] = chosen[pairs[i].y];
+}
+
+// Rows of one token become NaN, for tests.
+extern "C" __global__ void __launch_bounds__(256) poison_rows(const uint32_t *tokens, unsigned token, uint16_t *x, unsigned d) {
+  let_successor_start();
+  wait_for_predecessor();
+  if (tokens[blockIdx.x] != token) return;
+  for (unsigned i = threadIdx.x; i < d; i += 256) x[blockIdx.x * static_cast<size_t>(d) + i] = 0x7fc0;
+}
+
 extern "C" __global__ void __launch_bounds__(256) fill_bf16(uint16_t *out, size_t count, unsigned value) {
   let_successor_start();
   wait_for_predecessor();

@@ -61,6 +61,8 @@ pub struct StepRows {
     pub sequences: Vec<u32>,
     /// Block tables: physical pages of each sequence, in order.
     pub tables: Vec<Vec<u32>>,
+    /// (row, sample): rows whose token is not in `tokens` but is the one that the step before chose for that sample.
+    pub taken: Vec<(u32, u32)>,
 }
 
 /// The rows whose logits a step computes, and how a token is chosen from the first of them.
@@ -122,6 +124,8 @@ pub trait Backend: Send + Sync + 'static {
     type Step: Send;
     /// What the steps of one engine share: memory, and launches that are replayed.
     type Replays: Send;
+    /// What [`Backend::read_later`] will have read.
+    type Reading: Send;
 
     /// One word for reports, such as `cpu-avx512`.
     fn name(&self) -> String;
@@ -136,8 +140,21 @@ pub trait Backend: Send + Sync + 'static {
     fn write<T: Element>(&self, host: &[T], buffer: &mut Self::Buffer<T>) -> Result<()>;
     /// The first `len` elements of a buffer.
     fn download<T: Element>(&self, buffer: &Self::Buffer<T>, len: usize) -> Result<Vec<T>>;
-    /// The first words of several buffers, waiting for the device once.
-    fn download_words(&self, parts: &[(&Self::Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>>;
+    /// Whether launches return before they are done, so that the host can prepare one step while another runs.
+    fn runs_apart(&self) -> bool {
+        false
+    }
+    /// Begins to read the first elements of some buffers as everything launched so far leaves them; what is launched later may
+    /// overwrite them.
+    fn read_later(
+        &self,
+        words: &[(&Self::Buffer<u32>, usize)],
+        floats: Option<(&Self::Buffer<f32>, usize)>,
+    ) -> Result<Self::Reading>;
+    /// Waits for what [`Backend::read_later`] began: the words of each buffer, and the floats.
+    fn read(&self, reading: Self::Reading) -> Result<(Vec<Vec<u32>>, Vec<f32>)>;
+    /// Makes the first `len` words of a buffer 0, after everything launched so far.
+    fn clear(&self, buffer: &mut Self::Buffer<u32>, len: usize) -> Result<()>;
     /// A weight [n, k], row-major, and its bias `[n]` where the tree has one, for `linear` and `embed`.
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<Self::Linear>;
     /// The same for a weight whose rows are random tensors, one after another: at most three, each with its number of rows.
@@ -173,7 +190,7 @@ pub trait Backend: Send + Sync + 'static {
     }
     /// Steps that were replayed so far.
     fn replayed(&self, replays: &Self::Replays) -> u64;
-    /// [`Backend::step`] in shared memory; the step before it must be over. May have rows of its own added, which write and read
+    /// [`Backend::step`] in shared memory; everything on the step before it must have been launched. May have rows of its own added, which write and read
     /// no cell of the pool's pages.
     fn step_in(
         &self,
@@ -182,6 +199,9 @@ pub trait Backend: Send + Sync + 'static {
         wanted: &Wanted<'_>,
         shape: KvShape,
     ) -> Result<Self::Step>;
+    /// Gives the step the tokens that [`StepRows::taken`] names, from what [`Backend::sample_wanted`] wrote in the step before.
+    /// Between [`Backend::step_in`] and [`Backend::launch`].
+    fn take_tokens(&self, step: &mut Self::Step, chosen: &Self::Buffer<u32>) -> Result<()>;
     /// Rows of a step, its own added ones included: what operators are called with.
     fn step_rows(&self, step: &Self::Step) -> usize;
     /// Wanted rows of a step, likewise.
@@ -202,6 +222,8 @@ pub trait Backend: Send + Sync + 'static {
 
     /// out [rows, k] = row `tokens[i]` of the weight.
     fn embed(&self, table: &Self::Linear, step: &Self::Step, out: &mut Self::Buffer<bf16>) -> Result<()>;
+    /// Makes the rows of x [rows, d] whose token is `token` NaN: how tests make a request fault.
+    fn poison(&self, step: &Self::Step, token: u32, d: usize, x: &mut Self::Buffer<bf16>) -> Result<()>;
     /// out [rows, d] = rmsnorm(x [rows, d]) * weight `[d]`.
     fn rmsnorm(
         &self,

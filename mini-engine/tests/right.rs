@@ -105,6 +105,7 @@ fn engine_logits(checkpoint: &Checkpoint, arithmetic: Arithmetic, tokens: &[u32]
         slots: (0..n).collect(),
         sequences: vec![0; tokens.len()],
         tables: vec![(0..pages).collect()],
+        ..StepRows::default()
     };
     let faults = model.forward(&mut workspace, &mut pool, &rows, &rows.positions).unwrap();
     assert!(!faults.contains(&true));

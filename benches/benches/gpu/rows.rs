@@ -66,6 +66,7 @@ fn qkv(bench: &mut Bench, rows: usize) {
         slots: places,
         sequences: vec![0; rows],
         tables: vec![(0..shape.pages as u32).collect()],
+        ..StepRows::default()
     };
     let step = cuda.step(&step, &Wanted::default(), shape).expect("step");
     let width = (q_heads + 2 * kv_heads) * d;

@@ -183,6 +183,9 @@ impl Step {
         if let Some(row) = wanted.rows.iter().find(|&&row| row as usize >= n) {
             return refuse(format!("wanted rows below {n}"), row.to_string());
         }
+        if let Some((row, _)) = rows.taken.iter().find(|(row, _)| *row as usize >= n) {
+            return refuse(format!("rows below {n} that take a token"), row.to_string());
+        }
         if wanted.samples.len() > wanted.rows.len() {
             let got = format!("{} samples", wanted.samples.len());
             return refuse(format!("at most as many samples as the {} wanted rows", wanted.rows.len()), got);

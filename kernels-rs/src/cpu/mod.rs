@@ -60,6 +60,7 @@ impl Backend for Cpu {
     type KvPool = KvPool;
     type Step = Step;
     type Replays = ();
+    type Reading = (Vec<Vec<u32>>, Vec<f32>);
 
     fn name(&self) -> String {
         format!("cpu-{}", self.cx.simd.name())
@@ -88,8 +89,22 @@ impl Backend for Cpu {
         check_len("download", "buffer", &buffer.0[..], len, 1).map(<[T]>::to_vec)
     }
 
-    fn download_words(&self, parts: &[(&Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>> {
-        parts.iter().map(|(buffer, len)| self.download(buffer, *len)).collect()
+    fn read_later(
+        &self,
+        words: &[(&Buffer<u32>, usize)],
+        floats: Option<(&Buffer<f32>, usize)>,
+    ) -> Result<Self::Reading> {
+        let words: Result<_> = words.iter().map(|(buffer, len)| self.download(buffer, *len)).collect();
+        Ok((words?, floats.map_or(Ok(Vec::new()), |(buffer, len)| self.download(buffer, len))?))
+    }
+
+    fn read(&self, reading: Self::Reading) -> Result<(Vec<Vec<u32>>, Vec<f32>)> {
+        Ok(reading)
+    }
+
+    fn clear(&self, buffer: &mut Buffer<u32>, len: usize) -> Result<()> {
+        check_len("clear", "buffer", &mut buffer.0[..], len, 1)?.fill(0);
+        Ok(())
     }
 
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
@@ -152,6 +167,16 @@ impl Backend for Cpu {
         Step::new(rows, wanted, shape)
     }
 
+    fn take_tokens(&self, step: &mut Step, chosen: &Buffer<u32>) -> Result<()> {
+        for &(row, sample) in &step.rows.taken {
+            let token = chosen.0.get(sample as usize).copied();
+            step.rows.tokens[row as usize] = token.ok_or_else(|| {
+                Error::new("take_tokens", format!("samples below {}", chosen.0.len()), sample.to_string())
+            })?;
+        }
+        Ok(())
+    }
+
     fn step_rows(&self, step: &Step) -> usize {
         step.rows.tokens.len()
     }
@@ -166,6 +191,13 @@ impl Backend for Cpu {
 
     fn embed(&self, table: &LinearWeight, step: &Step, out: &mut Buffer<bf16>) -> Result<()> {
         table.embed(&self.cx, &step.rows.tokens, &mut out.0)
+    }
+
+    fn poison(&self, step: &Step, token: u32, d: usize, x: &mut Buffer<bf16>) -> Result<()> {
+        let x = check_len("poison", "x", &mut x.0[..], step.rows.tokens.len(), d)?;
+        let rows = x.chunks_mut(d.max(1)).zip(&step.rows.tokens);
+        rows.filter(|(_, own)| **own == token).for_each(|(row, _)| row.fill(bf16::NAN));
+        Ok(())
     }
 
     fn rmsnorm(

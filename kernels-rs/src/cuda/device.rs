@@ -6,8 +6,9 @@ use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUfunction_attribute, CUmodule, CUresult};
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError, PinnedHostSlice};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DriverError};
 
+use super::landing::Landing;
 use crate::backend::{Error, Result};
 
 /// Shared memory that a block may have on Hopper, in bytes.
@@ -52,8 +53,8 @@ pub struct Device {
     workspace: Mutex<Workspace>,
     /// What the capture in progress has used so far; `None` outside of captures.
     pub captured: Mutex<Option<Kept>>,
-    /// Page-locked memory that downloads pass through.
-    staging: Mutex<Option<PinnedHostSlice<u32>>>,
+    /// Page-locked memory that downloads pass through, those that are not in use.
+    pub landings: Mutex<Vec<Landing>>,
     /// Held by an operator whose launches hand scratch memory to each other.
     pub exclusive: Mutex<()>,
     /// Streaming multiprocessors.
@@ -105,7 +106,7 @@ impl Device {
             functions,
             workspace: Mutex::default(),
             captured: Mutex::default(),
-            staging: Mutex::default(),
+            landings: Mutex::default(),
             exclusive: Mutex::default(),
             processors,
             hopper,
@@ -145,43 +146,6 @@ impl Device {
         // SAFETY: the caller vouches for the memory. The driver has read pageable memory when it returns.
         unsafe { cudarc::driver::result::memcpy_htod_async(address, bytes, self.stream.cu_stream()) }
             .map_err(driver(operation))
-    }
-
-    /// Words from several places of device memory, waiting for the device once.
-    ///
-    /// # Safety
-    /// Each address holds so many words and belongs to an allocation of this backend.
-    pub unsafe fn read_words(&self, operation: &'static str, parts: &[(u64, usize)]) -> Result<Vec<Vec<u32>>> {
-        let failed = driver(operation);
-        let total: usize = parts.iter().map(|part| part.1).sum();
-        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pinned = match staging.take().filter(|pinned| pinned.len() >= total) {
-            Some(pinned) => pinned,
-            // SAFETY: nothing is read that was not written before.
-            None => unsafe { self.context.alloc_pinned_with_flags(total.next_power_of_two().max(4096), 0) }
-                .map_err(&failed)?,
-        };
-        let start: *mut u32 = pinned.as_mut_ptr().map_err(&failed)?;
-        let mut at = 0;
-        for &(address, len) in parts.iter().filter(|part| part.1 > 0) {
-            // SAFETY: the parts lie one after another in the pinned memory, which is large enough for all; the caller vouches for
-            // the addresses.
-            unsafe {
-                let to = std::slice::from_raw_parts_mut(start.add(at), len);
-                cudarc::driver::result::memcpy_dtoh_async(to, address, self.stream.cu_stream()).map_err(&failed)?;
-            }
-            at += len;
-        }
-        self.stream.synchronize().map_err(&failed)?;
-        at = 0;
-        let mut words = Vec::with_capacity(parts.len());
-        for &(_, len) in parts {
-            // SAFETY: these words were written by the copies above, which are done.
-            words.push(unsafe { std::slice::from_raw_parts(start.add(at), len) }.to_vec());
-            at += len;
-        }
-        *staging = Some(pinned);
-        Ok(words)
     }
 
     /// Device address of an allocation, which a capture in progress keeps alive for its graph.

@@ -8,6 +8,7 @@ mod device;
 mod graph;
 pub mod instructions;
 mod kv;
+mod landing;
 mod launch;
 mod linear;
 mod replays;
@@ -27,6 +28,7 @@ pub use attention::Paths;
 use device::{Device, driver};
 pub use graph::Graph;
 pub use kv::KvPool;
+pub use landing::Reading;
 use launch::size;
 pub use linear::LinearWeight;
 pub use replays::Replays;
@@ -174,6 +176,7 @@ impl Backend for Cuda {
     type KvPool = KvPool;
     type Step = Step;
     type Replays = Replays;
+    type Reading = Reading;
 
     fn name(&self) -> String {
         format!("cuda-sm{}", self.device.capability)
@@ -214,13 +217,38 @@ impl Backend for Cuda {
         Ok(host)
     }
 
-    fn download_words(&self, parts: &[(&Buffer<u32>, usize)]) -> Result<Vec<Vec<u32>>> {
-        for (buffer, len) in parts {
-            check_len("download_words", "a buffer", buffer.len, *len, 1)?;
+    fn runs_apart(&self) -> bool {
+        true
+    }
+
+    fn read_later(&self, words: &[(&Buffer<u32>, usize)], floats: Option<(&Buffer<f32>, usize)>) -> Result<Reading> {
+        const OP: &str = "read_later";
+        for (buffer, len) in words {
+            check_len(OP, "a buffer", buffer.len, *len, 1)?;
         }
-        let parts: Vec<(u64, usize)> = parts.iter().map(|(buffer, len)| (self.at(buffer), *len)).collect();
+        if let Some((buffer, len)) = floats {
+            check_len(OP, "a buffer", buffer.len, len, 1)?;
+        }
+        let words = words.iter().map(|(buffer, len)| (self.at(buffer), *len));
+        let floats = floats.map_or((0, 0), |(buffer, len)| (self.at(buffer), len));
+        let parts: Vec<(u64, usize)> = words.chain([floats]).collect();
         // SAFETY: the lengths were checked, and all buffers are this backend's.
-        unsafe { self.device.read_words("download_words", &parts) }
+        unsafe { self.device.read_later(OP, &parts) }
+    }
+
+    fn read(&self, reading: Reading) -> Result<(Vec<Vec<u32>>, Vec<f32>)> {
+        let mut words = self.device.read("read", reading)?;
+        let floats = words.pop().unwrap_or_default();
+        Ok((words, bytemuck::allocation::cast_vec(floats)))
+    }
+
+    fn clear(&self, buffer: &mut Buffer<u32>, len: usize) -> Result<()> {
+        const OP: &str = "clear";
+        check_len(OP, "a buffer", buffer.len, len, 1)?;
+        self.device.context.bind_to_thread().map_err(driver(OP))?;
+        let stream = self.device.stream.cu_stream();
+        // SAFETY: the length was checked, and the buffer is this backend's.
+        unsafe { cudarc::driver::result::memset_d8_async(self.at(buffer), 0, 4 * len, stream) }.map_err(driver(OP))
     }
 
     fn linear_weight(&self, tree: LinearTree, weight: &[bf16], bias: Option<&[bf16]>) -> Result<LinearWeight> {
@@ -283,6 +311,17 @@ impl Backend for Cuda {
         replays.step(&self.device, rows, wanted, shape)
     }
 
+    fn take_tokens(&self, step: &mut Step, chosen: &Buffer<u32>) -> Result<()> {
+        const OP: &str = "take_tokens";
+        let taken = &step.checked.rows.taken;
+        if let Some((_, sample)) = taken.iter().find(|(_, sample)| *sample as usize >= chosen.len) {
+            return Err(Error::new(OP, format!("samples below {}", chosen.len), sample.to_string()));
+        }
+        let (tokens, pairs) = (step.tokens(&self.device), step.taken(&self.device));
+        // SAFETY: the step's rows and the samples exist, and the step holds the pairs.
+        unsafe { rows::take_tokens(&self.device, tokens, pairs, self.at(chosen), taken.len()) }
+    }
+
     fn step_rows(&self, step: &Step) -> usize {
         step.rows()
     }
@@ -312,6 +351,13 @@ impl Backend for Cuda {
         let (from, index) = (table.address(&self.device), step.tokens(&self.device));
         // SAFETY: tokens lie within the table and `out` holds the rows, both checked above.
         unsafe { rows::gather(&self.device, OP, from, table.pitch as usize, index, rows, tree.k, self.at(out)) }
+    }
+
+    fn poison(&self, step: &Step, token: u32, d: usize, x: &mut Buffer<bf16>) -> Result<()> {
+        const OP: &str = "poison";
+        check_len(OP, "x", x.len, step.rows(), d)?;
+        // SAFETY: the step has a token for each row, and `x` holds the rows.
+        unsafe { rows::poison(&self.device, OP, step.tokens(&self.device), token, step.rows(), d, self.at(x)) }
     }
 
     fn rmsnorm(

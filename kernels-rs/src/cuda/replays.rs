@@ -7,6 +7,7 @@ use cudarc::driver::CudaSlice;
 
 use super::device::{Device, driver};
 use super::graph::Graph;
+use super::landing::Landing;
 use super::step::{Class, DECODE_COLUMNS, Draft, Group, Step, class};
 use crate::backend::{KvShape, Result, StepRows, Wanted};
 
@@ -20,6 +21,8 @@ pub struct Replays {
     group: usize,
     record: bool,
     memory: Option<Arc<CudaSlice<u32>>>,
+    /// What uploads pass through: this step's and the last one's, which may still be on its way.
+    uploads: [Option<Landing>; 2],
     lease: Arc<()>,
     /// A class that was met once is there without a graph: its first step ran launch by launch, which made the scratch memory
     /// that the graph needs.
@@ -31,7 +34,8 @@ impl Replays {
     /// Nothing recorded yet. `group` is the number of query heads a KV head; without `record` every step is launched anew.
     pub fn new(group: usize, record: bool) -> Self {
         let record = record && group <= DECODE_COLUMNS;
-        Self { group, record, memory: None, lease: Arc::new(()), graphs: HashMap::new(), replayed: 0 }
+        let (uploads, lease) = ([None, None], Arc::new(()));
+        Self { group, record, memory: None, uploads, lease, graphs: HashMap::new(), replayed: 0 }
     }
 
     /// Steps that were replayed so far.
@@ -39,7 +43,7 @@ impl Replays {
         self.replayed
     }
 
-    /// A step in the memory that these steps share; the one before it must be over.
+    /// A step in the memory that these steps share; everything on the one before it must have been launched.
     pub fn step(&mut self, device: &Device, rows: &StepRows, wanted: &Wanted<'_>, shape: KvShape) -> Result<Step> {
         const OP: &str = "step";
         let class = if self.record { class(rows, wanted) } else { None };
@@ -56,8 +60,14 @@ impl Replays {
                 Arc::new(device.stream.alloc_zeros::<u32>(len).map_err(driver(OP))?)
             }
         };
-        // SAFETY: the memory is large enough, and no step that is still in use lies in it.
-        unsafe { device.write(OP, device.address(&memory), &draft.words)? };
+        self.uploads.swap(0, 1);
+        let mut landing = match self.uploads[0].take().filter(|landing| landing.len() >= draft.words.len()) {
+            Some(landing) => landing,
+            None => Landing::new(device, OP, draft.words.len())?,
+        };
+        // SAFETY: the memory is large enough, and what was launched on the step that lies in it comes first in the stream.
+        unsafe { landing.send(device, OP, device.address(&memory), &draft.words)? };
+        self.uploads[0] = Some(landing);
         self.memory = Some(memory.clone());
         Ok(draft.placed(memory, self.lease.clone()))
     }

@@ -70,6 +70,20 @@ mod kernels {
             sizes(elements);
             grid = min(ceil(elements, 256), 4096);
         }
+        /// Tokens of the step before.
+        kernel Take = take_tokens(tokens: u64, pairs: u64, chosen: u64, count: u32) {
+            tree = "none: words are copied";
+            threads = 256;
+            sizes(pairs);
+            grid = ceil(pairs, 256);
+        }
+        /// Rows by token, for tests.
+        kernel Poison = poison_rows(tokens: u64, token: u32, x: u64, d: u32) {
+            tree = "none: one value";
+            threads = 256;
+            sizes(rows);
+            grid = rows;
+        }
         /// Norm and rotation of heads, and the write of the cache: head_dim / 16 threads a head.
         kernel Qkv = qkv_stage(p: QkvStageParams) {
             tree = "rmsnorm of a head: {LANES} lanes of {VECTOR}, neighbours; one rotation";
@@ -81,7 +95,8 @@ mod kernels {
 }
 use kernels::{
     AddRmsNormAny, AddRmsNormAnySizes, AddRmsNormVector, AddRmsNormVectorSizes, Fill, FillSizes, Gather, GatherSizes,
-    Qkv, QkvSizes, ResidualAdd, ResidualAddSizes, RmsNormAny, RmsNormAnySizes, RmsNormVector, RmsNormVectorSizes,
+    Poison, PoisonSizes, Qkv, QkvSizes, ResidualAdd, ResidualAddSizes, RmsNormAny, RmsNormAnySizes, RmsNormVector,
+    RmsNormVectorSizes, Take, TakeSizes,
 };
 
 const _: () = assert!(
@@ -214,6 +229,35 @@ pub unsafe fn gather(
     };
     // SAFETY: the caller vouches for the addresses.
     unsafe { Gather::GATHER_ROWS.launch(device, operation, GatherSizes { rows }, &p) }
+}
+
+/// tokens[row] = chosen[sample] for each of `count` pairs (row, sample).
+///
+/// # Safety
+/// The addresses hold `count` pairs, and the words that these name.
+pub unsafe fn take_tokens(device: &Device, tokens: u64, pairs: u64, chosen: u64, count: usize) -> Result<()> {
+    const OP: &str = "take_tokens";
+    let sizes = TakeSizes { pairs: count };
+    // SAFETY: the caller vouches for the addresses.
+    unsafe { Take::TAKE_TOKENS.launch(device, OP, sizes, &tokens, &pairs, &chosen, &size(OP, "pairs", count)?) }
+}
+
+/// Makes the rows of x [rows, d] whose token is `token` NaN.
+///
+/// # Safety
+/// `tokens` holds `rows` words, `x` rows x d elements.
+pub unsafe fn poison(
+    device: &Device,
+    operation: &'static str,
+    tokens: u64,
+    token: u32,
+    rows: usize,
+    d: usize,
+    x: u64,
+) -> Result<()> {
+    let sizes = PoisonSizes { rows };
+    // SAFETY: the caller vouches for the addresses.
+    unsafe { Poison::POISON_ROWS.launch(device, operation, sizes, &tokens, &token, &x, &size(operation, "d", d)?) }
 }
 
 /// Launches the fused QKV stage.

@@ -105,6 +105,7 @@ pub struct Step {
     wanted: usize,
     samples: usize,
     tables_offset: usize,
+    taken_offset: usize,
     table_offsets: Vec<usize>,
     blocks: Mutex<HashMap<Group, Blocks>>,
 }
@@ -119,6 +120,7 @@ pub struct Draft {
     wanted: usize,
     samples: usize,
     tables_offset: usize,
+    taken_offset: usize,
     table_offsets: Vec<usize>,
     blocks: Option<(Group, Vec<QueryBlock>, Vec<QueryBlock>, usize)>,
 }
@@ -166,17 +168,45 @@ impl Draft {
         words.extend(rows.tables.iter().flatten());
         // The page of the rows that pad; without any, a word that keeps the tables from being empty.
         words.push(shape.pages as u32);
+        // Two words a pair, on a border of two words.
+        words.resize(words.len().next_multiple_of(2), 0);
+        let taken_offset = words.len();
+        words.extend(rows.taken.iter().flat_map(|&(row, sample)| [row, sample]));
         size(OP, "words of a step", words.len())?;
-        Ok(Self { checked, class, words, rows: m, wanted: w, samples, tables_offset, table_offsets, blocks })
+        Ok(Self {
+            checked,
+            class,
+            words,
+            rows: m,
+            wanted: w,
+            samples,
+            tables_offset,
+            taken_offset,
+            table_offsets,
+            blocks,
+        })
     }
 
     /// The step, once its words lie in `memory`.
     pub fn placed(self, memory: Arc<CudaSlice<u32>>, lease: Arc<()>) -> Step {
-        let Self { checked, class, rows, wanted, samples, tables_offset, table_offsets, blocks, .. } = self;
+        let Self { checked, class, rows, wanted, samples, tables_offset, taken_offset, table_offsets, blocks, .. } =
+            self;
         let place =
             |(group, decode, prefill, offset)| (group, Blocks { decode, prefill, memory: memory.clone(), offset });
         let blocks = Mutex::new(blocks.map(place).into_iter().collect());
-        Step { checked, class, memory, lease, rows, wanted, samples, tables_offset, table_offsets, blocks }
+        Step {
+            checked,
+            class,
+            memory,
+            lease,
+            rows,
+            wanted,
+            samples,
+            tables_offset,
+            taken_offset,
+            table_offsets,
+            blocks,
+        }
     }
 }
 
@@ -231,6 +261,11 @@ impl Step {
     /// Address of the concatenated block tables.
     pub fn tables(&self, device: &Device) -> u64 {
         self.tokens(device) + 4 * self.tables_offset as u64
+    }
+
+    /// Address of the pairs (row, sample) of tokens that are taken over.
+    pub fn taken(&self, device: &Device) -> u64 {
+        self.tokens(device) + 4 * self.taken_offset as u64
     }
 
     /// Calls `f` with the query blocks for `group` query heads a KV head, made and uploaded on first use.

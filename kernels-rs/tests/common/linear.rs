@@ -68,7 +68,7 @@ pub fn another_tree_is_caught<B: Backend>(b: &B) -> Outcome {
     }
 }
 
-/// Rows of a packed table.
+/// Rows of a packed table, by tokens of which some were chosen in the step before; then one of them is poisoned.
 pub fn embed<B: Backend>(b: &B, seed: u64) -> Outcome {
     let r = &mut Random(seed);
     let (n, k, rows) = (1 + r.below(100) as usize, 1 + r.below(100) as usize, 1 + r.below(20) as usize);
@@ -76,15 +76,30 @@ pub fn embed<B: Backend>(b: &B, seed: u64) -> Outcome {
     let table = Kind::Any.vector(r, n * k);
     let packed = b.linear_weight(tree, &table, None).map_err(|e| e.to_string())?;
     let tokens: Vec<u32> = (0..rows).map(|_| r.below(n as u64) as u32).collect();
-    let expected: Vec<bf16> = tokens.iter().flat_map(|&t| evaluate::embed(&table, k, t as usize)).collect();
+    let mut expected: Vec<bf16> = tokens.iter().flat_map(|&t| evaluate::embed(&table, k, t as usize)).collect();
     let shape = KvShape { layers: 1, pages: 8, page_tokens: 16, kv_heads: 1, head_dim: 16 };
     let places: Vec<u32> = (0..rows as u32).collect();
     let (positions, slots, tables) = (places.clone(), places, vec![vec![0, 1, 2, 3]]);
-    let step = StepRows { tokens, positions, slots, sequences: vec![0; rows], tables };
-    let step = b.step(&step, &Wanted::default(), shape).map_err(|e| e.to_string())?;
+    let mut known = tokens.clone();
+    let mut taken: Vec<(u32, u32)> = (0..rows as u32).filter(|_| r.below(2) == 0).map(|row| (row, 0)).collect();
+    let mut chosen = vec![u32::MAX; taken.len() + 1];
+    let count = taken.len();
+    for (index, (row, sample)) in taken.iter_mut().enumerate() {
+        // Samples stand in another order than rows.
+        *sample = (count - index) as u32;
+        chosen[*sample as usize] = std::mem::take(&mut known[*row as usize]);
+    }
+    let step = StepRows { tokens: known, positions, slots, sequences: vec![0; rows], tables, taken };
+    let mut step = b.step(&step, &Wanted::default(), shape).map_err(|e| e.to_string())?;
+    b.take_tokens(&mut step, &b.upload(&chosen).expect("memory")).map_err(|e| e.to_string())?;
     let mut out = unwritten(b, STALE, rows * k);
     b.embed(&packed, &step, &mut out).map_err(|e| e.to_string())?;
-    equal(b, &format!("embed seed {seed} {n}x{k}"), &out, &expected, k)
+    equal(b, &format!("embed seed {seed} {n}x{k}"), &out, &expected, k)?;
+    let poison = tokens[r.below(rows as u64) as usize];
+    let poisoned = expected.chunks_mut(k).zip(&tokens).filter(|(_, token)| **token == poison);
+    poisoned.for_each(|(row, _)| row.fill(bf16::NAN));
+    b.poison(&step, poison, k, &mut out).map_err(|e| e.to_string())?;
+    equal(b, &format!("poison seed {seed} {n}x{k}"), &out, &expected, k)
 }
 
 /// A weight made by counters is the one that is made on the host and uploaded, in every layout.

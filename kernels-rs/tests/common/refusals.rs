@@ -10,7 +10,14 @@ const SHAPE: KvShape = KvShape { layers: 1, pages: 2, page_tokens: 16, kv_heads:
 fn rows(n: u32) -> StepRows {
     let places: Vec<u32> = (0..n).collect();
     let (tokens, sequences) = (vec![0; n as usize], vec![0; n as usize]);
-    StepRows { tokens, positions: places.clone(), slots: places, sequences, tables: vec![vec![0, 1]] }
+    StepRows {
+        tokens,
+        positions: places.clone(),
+        slots: places,
+        sequences,
+        tables: vec![vec![0, 1]],
+        taken: Vec::new(),
+    }
 }
 
 /// `Err` when a call that must be refused is not.
@@ -63,7 +70,16 @@ pub fn of_matrices<B: Backend>(b: &B) -> Outcome {
     refused("short logits of a step", b.sample_wanted(3, &step, &out32, &mut chosen))?;
     refused("nowhere to put tokens", b.sample_wanted(2, &step, &out32, &mut b.alloc(5).map_err(text)?))?;
     refused("write past the end", b.write(&[0; 7], &mut chosen))?;
-    refused("download of words past the end", b.download_words(&[(&chosen, 6), (&chosen, 7)]))?;
+    refused("reading words past the end", b.read_later(&[(&chosen, 6), (&chosen, 7)], None))?;
+    refused("reading floats past the end", b.read_later(&[], Some((&out32, 9))))?;
+    refused("clearing past the end", b.clear(&mut chosen, 7))?;
+    refused(
+        "taking by a row out of range",
+        b.step(&StepRows { taken: vec![(2, 0)], ..rows(2) }, &Wanted::default(), SHAPE),
+    )?;
+    let mut taking = b.step(&StepRows { taken: vec![(1, 6)], ..rows(2) }, &Wanted::default(), SHAPE).map_err(text)?;
+    refused("taking a token past the end", b.take_tokens(&mut taking, &chosen))?;
+    refused("poison of short rows", b.poison(&step, 3, 5, &mut out))?;
     refused("short sum", b.residual_add(7, &x, &x, &mut out))?;
     let d4 = RmsNormTree { d: 4, eps: 0.0 };
     let (mut sum, mut normed) = (b.alloc(8).map_err(text)?, b.alloc(8).map_err(text)?);

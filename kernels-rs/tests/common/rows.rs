@@ -71,7 +71,8 @@ fn step<B: Backend>(b: &B, rows: usize, wanted: &Wanted<'_>) -> Result<B::Step, 
     let shape = KvShape { layers: 1, pages: 4, page_tokens: 16, kv_heads: 1, head_dim: 16 };
     let places: Vec<u32> = (0..rows as u32).collect();
     let (positions, slots, tables) = (places.clone(), places, vec![vec![0, 1, 2, 3]]);
-    let rows = StepRows { tokens: vec![0; rows], positions, slots, sequences: vec![0; rows], tables };
+    let sequences = vec![0; rows];
+    let rows = StepRows { tokens: vec![0; rows], positions, slots, sequences, tables, taken: Vec::new() };
     b.step(&rows, wanted, shape).map_err(|e| e.to_string())
 }
 
@@ -113,7 +114,13 @@ pub fn sample<B: Backend>(b: &B, seed: u64) -> Outcome {
     let step = step(b, rows, &Wanted { rows: &wanted, samples: &params })?;
     let mut chosen = b.upload(&vec![u32::MAX; 2 * rows]).expect("memory");
     b.sample_wanted(vocab, &step, &on_device, &mut chosen).map_err(|e| e.to_string())?;
-    let chosen = b.download_words(&[(&chosen, 1), (&chosen, 2 * rows)]).map_err(|e| e.to_string())?;
+    let read = b.read_later(&[(&chosen, 1), (&chosen, 2 * rows)], Some((&on_device, vocab)));
+    // What comes after the reading began does not show in it.
+    b.clear(&mut chosen, 2 * rows).map_err(|e| e.to_string())?;
+    let (chosen, floats) = read.and_then(|read| b.read(read)).map_err(|e| e.to_string())?;
+    if floats.iter().zip(&logits).any(|(a, b)| a.to_bits() != b.to_bits()) || floats.len() != vocab {
+        return Err(format!("read seed {seed}: other floats than were written"));
+    }
     let bits = |sampled: &Sampled| sampled.logprob.to_bits();
     let expected: Vec<u32> = got.iter().map(|s| s.token).chain(got.iter().map(bits)).collect();
     if chosen[1] != expected || chosen[0] != expected[..1] {

@@ -143,6 +143,7 @@ impl<M> Sabotaged<M> {
 
 impl<M: RowModel> RowModel for Sabotaged<M> {
     type Error = M::Error;
+    type Flight = M::Flight;
 
     fn vocab(&self) -> usize {
         self.inner.vocab()
@@ -161,26 +162,25 @@ impl<M: RowModel> RowModel for Sabotaged<M> {
         self.inner.choose(rows, &params)
     }
 
-    fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, M::Error> {
+    fn launch(&mut self, mut rows: StepRows, wants: &[Want]) -> Result<M::Flight, M::Error> {
+        let mut wants = wants.to_vec();
         match self.kind {
-            Some(Break::UncheckedPage) => {
-                let mut rows = rows.clone();
-                self.swap_page(&mut rows);
-                self.inner.forward(&rows, wants)
-            }
+            Some(Break::UncheckedPage) => self.swap_page(&mut rows),
             Some(Break::SampleIndex) => {
-                let mut wants = wants.to_vec();
                 for (index, params) in wants.iter_mut().filter_map(|want| want.sample.as_mut()).enumerate() {
                     params.seed ^= index as u64;
                 }
-                self.inner.forward(rows, &wants)
             }
-            Some(Break::IgnoredFault) => {
-                let mut outcome = self.inner.forward(rows, wants)?;
-                outcome.faults.fill(false);
-                Ok(outcome)
-            }
-            _ => self.inner.forward(rows, wants),
+            _ => {}
         }
+        self.inner.launch(rows, &wants)
+    }
+
+    fn collect(&mut self, flight: M::Flight) -> Result<StepOutcome, M::Error> {
+        let mut outcome = self.inner.collect(flight)?;
+        if matches!(self.kind, Some(Break::IgnoredFault)) {
+            outcome.faults.fill(false);
+        }
+        Ok(outcome)
     }
 }

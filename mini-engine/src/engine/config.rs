@@ -18,6 +18,9 @@ pub struct EngineConfig {
     pub prefix_cache: bool,
     /// Order in which untouched pages are handed out: `None` ascends, a seed permutes.
     pub page_order: Option<u64>,
+    /// Whether the next step is planned and launched while one runs. Worth it where launches return before they are done; it
+    /// costs the rows of requests that turn out to have ended.
+    pub run_ahead: bool,
 }
 
 impl Default for EngineConfig {
@@ -29,6 +32,7 @@ impl Default for EngineConfig {
             running_max: 64,
             prefix_cache: true,
             page_order: None,
+            run_ahead: false,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! A model without arithmetic: KV cells and logits are hashes of what a row has read. A row that reads one wrong cell, in
 //! either of its two layers, gets entirely different logits, which makes this the sharpest and fastest test of everything
-//! around a model. [`FakeModel::reference`] says what a prefix must give, without pages, steps or an engine.
+//! around a model. [`FakeModel::reference`] says what a prefix must give, without pages, steps or an engine. Like a GPU it
+//! computes a launched step later, and as late as can be: when it is collected.
+
+use std::collections::VecDeque;
 
 use kernels_rs::backend::{SampleParams, Sampled, StepRows};
 
@@ -20,6 +23,10 @@ pub struct FakeModel {
     cells: [Vec<u64>; 2],
     page_tokens: usize,
     steps_until_error: Option<usize>,
+    /// Launched and not collected.
+    launched: VecDeque<(StepRows, Vec<Want>)>,
+    /// The token of each want of the step computed last.
+    chosen: Vec<Option<u32>>,
 }
 
 /// The error that [`FakeModel::break_after`] asks for.
@@ -32,7 +39,8 @@ impl FakeModel {
     pub fn new(pages: usize, page_tokens: usize, seed: u64) -> Self {
         let mut noise = Noise::new(seed);
         let mut garbage = || (0..pages * page_tokens).map(|_| noise.next_u64()).collect();
-        Self { cells: [garbage(), garbage()], page_tokens, steps_until_error: None }
+        let cells = [garbage(), garbage()];
+        Self { cells, page_tokens, steps_until_error: None, launched: VecDeque::new(), chosen: Vec::new() }
     }
 
     /// Makes the step after the next `steps` ones fail, half way through its writes.
@@ -89,22 +97,15 @@ pub fn choose(row: &[f32], params: &SampleParams) -> Sampled {
     Sampled { token: token as u32, logprob: row[token] - 8.0 }
 }
 
-impl RowModel for FakeModel {
-    type Error = FakeError;
-
-    fn vocab(&self) -> usize {
-        VOCAB
-    }
-
-    fn context_max(&self) -> usize {
-        CONTEXT_MAX
-    }
-
-    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, FakeError> {
-        Ok(rows.chunks(VOCAB).zip(params).map(|(row, params)| choose(row, params)).collect())
-    }
-
-    fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, FakeError> {
+impl FakeModel {
+    /// One step, two layers one after the other.
+    fn compute(&mut self, mut rows: StepRows, wants: &[Want]) -> Result<StepOutcome, FakeError> {
+        for (row, want) in std::mem::take(&mut rows.taken) {
+            // After a step that failed there is nothing to take, and nobody will look at what comes of it.
+            rows.tokens[row as usize] = self.chosen.get(want as usize).copied().flatten().unwrap_or(0);
+        }
+        self.chosen.clear();
+        let rows = &rows;
         let count = rows.tokens.len();
         for row in 0..count {
             self.cells[0][rows.slots[row] as usize] = first_cell(rows.tokens[row], rows.positions[row] as usize);
@@ -119,7 +120,7 @@ impl RowModel for FakeModel {
             let read = self.read(0, rows, row);
             self.cells[1][rows.slots[row] as usize] = second_cell(rows.tokens[row], read);
         }
-        let outcomes = wants
+        let outcomes: Vec<Outcome> = wants
             .iter()
             .map(|want| {
                 let row = logits(self.read(1, rows, want.row));
@@ -128,6 +129,34 @@ impl RowModel for FakeModel {
                 Outcome { sampled, logits: want.logits.then_some(row), digest }
             })
             .collect();
+        self.chosen = outcomes.iter().map(|outcome| outcome.sampled.map(|sampled| sampled.token)).collect();
         Ok(StepOutcome { faults: rows.tokens.iter().map(|&token| token == POISON).collect(), outcomes })
+    }
+}
+
+impl RowModel for FakeModel {
+    type Error = FakeError;
+    type Flight = ();
+
+    fn vocab(&self) -> usize {
+        VOCAB
+    }
+
+    fn context_max(&self) -> usize {
+        CONTEXT_MAX
+    }
+
+    fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, FakeError> {
+        Ok(rows.chunks(VOCAB).zip(params).map(|(row, params)| choose(row, params)).collect())
+    }
+
+    fn launch(&mut self, rows: StepRows, wants: &[Want]) -> Result<(), FakeError> {
+        self.launched.push_back((rows, wants.to_vec()));
+        Ok(())
+    }
+
+    fn collect(&mut self, (): ()) -> Result<StepOutcome, FakeError> {
+        let (rows, wants) = self.launched.pop_front().expect("as many steps are collected as are launched");
+        self.compute(rows, &wants)
     }
 }

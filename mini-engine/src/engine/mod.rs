@@ -1,10 +1,12 @@
 //! The engine core: requests in, events out. Generic over [`RowModel`], so that a fake model, the CPU and a GPU run under the
 //! same scheduler and the same ledger.
 //!
-//! Data flows one way: `request` -> `scheduler` (policy, over `pages`) -> ledger -> `runner` -> `row_model` -> `core` (commit).
+//! Data flows one way: `request` -> `scheduler` (policy, over `pages`) -> ledger -> `runner` -> `row_model` -> `core` (commit); with
+//! `ahead`, a step is launched before the one before it has landed.
 //! What is not here: models, tokenizers, threads, clocks, files.
 
 pub mod adjust;
+pub mod ahead;
 pub mod config;
 pub mod constraint;
 pub mod core;

@@ -180,6 +180,27 @@ impl Pages {
         self.requeue_holders(chain);
     }
 
+    /// A token of a page was entered under a name, and is now known.
+    pub fn rename(&mut self, page: PageId, offset: usize, token: u32) {
+        let Some(chain) = self.pages[page.0 as usize].chain else { return };
+        self.unlist(chain);
+        let node = self.nodes.get_mut(&chain).expect("pages name live chains");
+        node.tokens[offset] = token;
+        node.hash = (self.hash)(&node.tokens);
+        self.lookup.entry((node.parent, node.hash)).or_default().push(chain);
+    }
+
+    /// Takes a chain out of the lookup.
+    fn unlist(&mut self, chain: ChainId) {
+        let node = &self.nodes[&chain];
+        let key = (node.parent, node.hash);
+        let candidates = self.lookup.get_mut(&key).expect("every chain can be looked up");
+        candidates.retain(|&other| other != chain);
+        if candidates.is_empty() {
+            self.lookup.remove(&key);
+        }
+    }
+
     /// Makes a page impossible to find, because what it holds must not be shared.
     pub fn forget(&mut self, page: PageId) {
         if self.pages[page.0 as usize].chain.is_some() {
@@ -195,13 +216,9 @@ impl Pages {
         let node = self.nodes.get_mut(&chain).expect("pages name live chains");
         node.holders.retain(|&holder| holder != page);
         if node.holders.is_empty() {
-            let (parent, key) = (node.parent, (node.parent, node.hash));
+            let parent = node.parent;
+            self.unlist(chain);
             self.nodes.remove(&chain);
-            let candidates = self.lookup.get_mut(&key).expect("every chain can be looked up");
-            candidates.retain(|&other| other != chain);
-            if candidates.is_empty() {
-                self.lookup.remove(&key);
-            }
             self.count_child(parent, -1);
         } else {
             self.requeue_holders(chain);
@@ -301,6 +318,21 @@ mod tests {
         assert_eq!(pool.find(ChainId::ROOT, &[1]), Some((twin, ChainId(1))));
         assert_eq!(pool.take(), None);
         assert_eq!(pool.find(ChainId(1), &[2]), Some((child, ChainId(2))));
+    }
+
+    #[test]
+    fn a_renamed_page_is_found_by_its_token() {
+        let mut pool = Pages::new(2, None);
+        let page = fill(&mut pool, ChainId::ROOT, &[1, 99], 1);
+        let child = fill(&mut pool, ChainId(1), &[3, 4], 2);
+        pool.rename(page, 1, 2);
+        assert_eq!(pool.find(ChainId::ROOT, &[1, 99]), None);
+        assert_eq!(pool.find(ChainId::ROOT, &[1, 2]), Some((page, ChainId(1))));
+        assert_eq!(pool.find(ChainId(1), &[3, 4]), Some((child, ChainId(2))));
+        pool.unpin(page);
+        pool.unpin(child);
+        assert_eq!((pool.take(), pool.take()), (Some(child), Some(page)));
+        assert_eq!(pool.find(ChainId::ROOT, &[1, 2]), None);
     }
 
     #[test]

@@ -42,16 +42,21 @@ pub struct StepOutcome {
 pub trait RowModel {
     /// Why a step could not be computed. The engine then forgets all KV and can try again.
     type Error: std::error::Error + Send + Sync + 'static;
+    /// A step on its way.
+    type Flight: Send;
 
     /// Vocabulary size.
     fn vocab(&self) -> usize;
     /// Most tokens of a sequence.
     fn context_max(&self) -> usize;
-    /// Chooses one token from each of some logits rows `[params, vocab]`, as [`RowModel::forward`] would have from a row of its
-    /// own.
+    /// Chooses one token from each of some logits rows `[params, vocab]`, as a step would have from a row of its own.
     fn choose(&mut self, rows: &[f32], params: &[SampleParams]) -> Result<Vec<Sampled>, Self::Error>;
-    /// Writes the KV of all rows to their slots and computes what is wanted.
-    fn forward(&mut self, rows: &StepRows, wants: &[Want]) -> Result<StepOutcome, Self::Error>;
+    /// Launches a step, which writes the KV of all rows to their slots and computes what is wanted; it need not be done when this
+    /// returns. Steps act as if they ran one after another in the order of their launches. `rows.taken` names rows whose token
+    /// is the one that the step launched before this one chooses, by the index of its want.
+    fn launch(&mut self, rows: StepRows, wants: &[Want]) -> Result<Self::Flight, Self::Error>;
+    /// Waits for a launched step. Steps are collected in the order of their launches.
+    fn collect(&mut self, flight: Self::Flight) -> Result<StepOutcome, Self::Error>;
 }
 
 /// BLAKE3 of a logits row: its binary32 values in vocabulary order, four bytes each, least significant first. The row is the

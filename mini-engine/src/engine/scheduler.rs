@@ -43,6 +43,8 @@ struct Entry {
     table: Vec<PageId>,
     kv_tokens: usize,
     tail: ChainId,
+    /// Nothing more of it is computed.
+    rests: bool,
 }
 
 /// The requests by age and the pages they hold.
@@ -66,7 +68,10 @@ impl Scheduler {
     /// A new request; `book` is its entry in the ledger.
     pub fn add(&mut self, id: RequestId, book: usize, bypass_cache: bool) {
         let bypass_cache = bypass_cache || !self.config.prefix_cache;
-        self.entries.insert(id, Entry { book, bypass_cache, table: Vec::new(), kv_tokens: 0, tail: ChainId::ROOT });
+        self.entries.insert(
+            id,
+            Entry { book, bypass_cache, table: Vec::new(), kv_tokens: 0, tail: ChainId::ROOT, rests: false },
+        );
     }
 
     /// The request is over; its pages stay cached.
@@ -82,6 +87,26 @@ impl Scheduler {
             for &page in entry.table.iter().skip(position / self.config.page_tokens).rev() {
                 self.pages.forget(page);
             }
+        }
+    }
+
+    /// Plans nothing more for a request, or again.
+    pub fn rest(&mut self, id: RequestId, rests: bool) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.rests = rests;
+        }
+    }
+
+    /// What a page holds must never be offered to anybody.
+    pub fn forget(&mut self, page: u32) {
+        self.pages.forget(PageId(page));
+    }
+
+    /// The token of `position` was planned with under a name, and is now known.
+    pub fn resolve(&mut self, id: RequestId, position: usize, token: u32) {
+        let page_tokens = self.config.page_tokens;
+        if let Some(entry) = self.entries.get(&id).filter(|entry| position < entry.kv_tokens) {
+            self.pages.rename(entry.table[position / page_tokens], position % page_tokens, token);
         }
     }
 
@@ -108,6 +133,9 @@ impl Scheduler {
         let mut rows_left = self.config.step_rows_max;
         let reserved = self.reserve(&ids, ledger, &mut rows_left);
         for (age, &id) in ids.iter().enumerate().take(self.config.running_max) {
+            if self.entries[&id].rests {
+                continue;
+            }
             if plan.preempted.contains(&id) || (self.entries[&id].table.is_empty() && age > 0 && !self.fits(id, ledger))
             {
                 break;
@@ -124,7 +152,8 @@ impl Scheduler {
         let mut reserved = BTreeSet::new();
         for (age, id) in ids.iter().enumerate() {
             let entry = &self.entries[id];
-            let decodes = !entry.table.is_empty() && entry.kv_tokens + 1 == ledger.reqs()[entry.book].toks.len();
+            let decodes =
+                !entry.rests && !entry.table.is_empty() && entry.kv_tokens + 1 == ledger.reqs()[entry.book].toks.len();
             if *rows_left > 0 && (age == 0 || decodes) {
                 *rows_left -= 1;
                 reserved.insert(*id);

@@ -68,6 +68,15 @@ pub struct StepResult {
     pub faults: Vec<bool>,
     /// `[samples]` chosen tokens.
     pub sampled: Vec<Sampled>,
+    /// The logits rows that were asked for, the first of the wanted ones.
+    pub logits: Vec<f32>,
+}
+
+/// A step that was launched and may not be done.
+pub struct Launched<B: Backend> {
+    reading: B::Reading,
+    rows: usize,
+    samples: usize,
 }
 
 impl<B: Backend> KvPool<B> {
@@ -88,10 +97,12 @@ pub struct Workspace<B: Backend> {
     replays: Option<B::Replays>,
     /// Whether launches are recorded and replayed.
     record: bool,
-    /// The model's and the pool's identity that the recorded launches hold for.
-    recorded_for: Option<(u64, u64)>,
+    /// The model's and the pool's identity, and the poisoned token, that the recorded launches hold for.
+    recorded_for: Option<(u64, u64, Option<u32>)>,
     rows_max: usize,
     sampled_max: usize,
+    /// Tokens that the last step chooses.
+    samples: usize,
     x: B::Buffer<bf16>,
     y: B::Buffer<bf16>,
     normed: B::Buffer<bf16>,
@@ -202,6 +213,7 @@ impl<B: Backend> Model<B> {
             recorded_for: None,
             rows_max,
             sampled_max: wanted_max,
+            samples: 0,
             x: backend.alloc(rows * config.hidden)?,
             y: backend.alloc(rows * config.hidden)?,
             normed: backend.alloc(rows * config.hidden)?,
@@ -226,33 +238,52 @@ impl<B: Backend> Model<B> {
         rows: &StepRows,
         wanted: &[u32],
     ) -> Result<Vec<bool>> {
-        Ok(self.step(ws, pool, rows, &Wanted { rows: wanted, samples: &[] }, &[])?.faults)
+        let wanted = Wanted { rows: wanted, samples: &[] };
+        Ok(self.collect(self.launch(ws, pool, rows, &wanted, 0, None)?)?.faults)
     }
 
-    /// The same with tokens chosen from the first wanted rows, and with the hidden state of `poisoned` rows made NaN after the
-    /// embedding: how tests make a neighbour fault.
-    pub fn step(
+    /// Launches one step: tokens are chosen from the first wanted rows, and the first `logits` of them are read. Rows may take
+    /// tokens that the step before chose, whether it is done or not. The hidden state of rows with the token `poison` is made
+    /// NaN after the embedding: how tests make a request fault.
+    pub fn launch(
         &self,
         ws: &mut Workspace<B>,
         pool: &mut KvPool<B>,
         rows: &StepRows,
         wanted: &Wanted<'_>,
-        poisoned: &[u32],
-    ) -> Result<StepResult> {
+        logits: usize,
+        poison: Option<u32>,
+    ) -> Result<Launched<B>> {
         self.check_step(ws, rows, wanted.rows)?;
         let backend = &*self.backend;
-        let same = ws.recorded_for.replace((self.id, pool.id)) == Some((self.id, pool.id));
+        let launches = (self.id, pool.id, poison);
+        let same = ws.recorded_for.replace(launches) == Some(launches);
         let group = self.config.q_heads / self.config.kv_heads;
         let kept = ws.replays.take().filter(|_| same);
         let mut replays = kept.unwrap_or_else(|| backend.replays(group, ws.record));
-        let step = backend.step_in(&mut replays, rows, wanted, pool.shape)?;
-        if poisoned.is_empty() {
-            backend.launch(&mut replays, &step, &mut || self.operators(ws, pool, &step, &[]))?;
-        } else {
-            self.operators(ws, pool, &step, poisoned)?;
-        }
+        let mut step = backend.step_in(&mut replays, rows, wanted, pool.shape)?;
+        backend.take_tokens(&mut step, &ws.chosen)?;
+        let (launched, chosen) = (backend.step_rows(&step), backend.step_samples(&step));
+        backend.clear(&mut ws.faults, launched)?;
+        backend.launch(&mut replays, &step, &mut || self.operators(ws, pool, &step, poison))?;
         ws.replays = Some(replays);
-        self.collect(ws, rows.tokens.len(), wanted.samples.len(), &step)
+        ws.samples = wanted.samples.len();
+        let words = [(&ws.faults, rows.tokens.len()), (&ws.chosen, 2 * chosen)];
+        let floats = (logits > 0).then_some((&ws.logits, logits * self.config.vocab));
+        let reading = backend.read_later(&words, floats)?;
+        Ok(Launched { reading, rows: rows.tokens.len(), samples: wanted.samples.len() })
+    }
+
+    /// Waits for a step and says what it gave.
+    pub fn collect(&self, launched: Launched<B>) -> Result<StepResult> {
+        let Launched { reading, rows, samples } = launched;
+        let (words, logits) = self.backend.read(reading)?;
+        let faults = words[0][..rows].iter().map(|fault| *fault != 0).collect();
+        // Tokens, then their log-probabilities, of rows that the backend added too.
+        let (tokens, logprobs) = words[1].split_at(words[1].len() / 2);
+        let sampled = tokens.iter().zip(logprobs).take(samples);
+        let sampled = sampled.map(|(&token, &bits)| Sampled { token, logprob: f32::from_bits(bits) }).collect();
+        Ok(StepResult { faults, sampled, logits })
     }
 
     /// Every operator of a step, in order.
@@ -261,13 +292,13 @@ impl<B: Backend> Model<B> {
         ws: &mut Workspace<B>,
         pool: &mut KvPool<B>,
         step: &B::Step,
-        poisoned: &[u32],
+        poison: Option<u32>,
     ) -> kernels_rs::backend::Result<()> {
         let backend = &*self.backend;
         let (n, wanted) = (backend.step_rows(step), backend.step_wanted(step));
         backend.embed(&self.weights.embedding, step, &mut ws.x)?;
-        if !poisoned.is_empty() {
-            self.poison(ws, poisoned)?;
+        if let Some(token) = poison {
+            backend.poison(step, token, self.config.hidden, &mut ws.x)?;
         }
         for (index, (layer, plan)) in self.weights.layers.iter().zip(&self.plan.layers).enumerate() {
             self.attention_block(ws, pool, step, n, index, layer, plan)?;
@@ -349,6 +380,10 @@ impl<B: Backend> Model<B> {
         if let Some(row) = sample_rows.iter().find(|row| **row as usize >= n) {
             return refuse("sampled row", format!("below {n}"), row.to_string());
         }
+        if let Some((_, sample)) = rows.taken.iter().find(|(_, sample)| *sample as usize >= ws.samples) {
+            let expected = format!("one of the {} samples of the step before", ws.samples);
+            return refuse("taken token", expected, format!("sample {sample}"));
+        }
         if let Some(token) = rows.tokens.iter().find(|token| **token as usize >= self.config.vocab) {
             return refuse("token", format!("below the vocabulary size {}", self.config.vocab), token.to_string());
         }
@@ -360,32 +395,6 @@ impl<B: Backend> Model<B> {
             );
         }
         Ok(())
-    }
-
-    fn poison(&self, ws: &mut Workspace<B>, poisoned: &[u32]) -> kernels_rs::backend::Result<()> {
-        let mut x = self.backend.download(&ws.x, ws.rows_max * self.config.hidden)?;
-        for row in poisoned {
-            if let Some(row) = x.chunks_exact_mut(self.config.hidden).nth(*row as usize) {
-                row.fill(bf16::NAN);
-            }
-        }
-        self.backend.write(&x, &mut ws.x)
-    }
-
-    /// Fault flags and chosen tokens. The flags are cleared only after a fault, so a step without one costs no upload.
-    fn collect(&self, ws: &mut Workspace<B>, rows: usize, samples: usize, step: &B::Step) -> Result<StepResult> {
-        let backend = &*self.backend;
-        let (launched, chosen) = (backend.step_rows(step), backend.step_samples(step));
-        let words = backend.download_words(&[(&ws.faults, launched), (&ws.chosen, 2 * chosen)])?;
-        // Rows that the backend added count too: their flags would otherwise be another row's in the next step.
-        if words[0].iter().any(|fault| *fault != 0) {
-            backend.write(&vec![0; launched], &mut ws.faults)?;
-        }
-        let faults = words[0][..rows].iter().map(|fault| *fault != 0).collect();
-        let (tokens, logprobs) = words[1].split_at(chosen);
-        let sampled = tokens.iter().zip(logprobs).take(samples);
-        let sampled = sampled.map(|(&token, &bits)| Sampled { token, logprob: f32::from_bits(bits) }).collect();
-        Ok(StepResult { faults, sampled })
     }
 }
 
@@ -421,12 +430,12 @@ mod tests {
     }
 
     /// Bits of the logits of one row after a step, and the faults.
-    fn run(model: &Model<Cpu>, rows: &StepRows, row: u32, poisoned: &[u32]) -> (Vec<u32>, Vec<bool>) {
+    fn run(model: &Model<Cpu>, rows: &StepRows, row: u32, poison: Option<u32>) -> (Vec<u32>, Vec<bool>) {
         let mut pool = model.kv_pool(rows.tables.len(), PAGE_TOKENS).unwrap();
         let mut ws = model.workspace(rows.tokens.len(), 1).unwrap();
         let wanted = Wanted { rows: &[row], samples: &[] };
-        let faults = model.step(&mut ws, &mut pool, rows, &wanted, poisoned).unwrap().faults;
-        let logits = model.backend().download(ws.logits(), model.config().vocab).unwrap();
+        let launched = model.launch(&mut ws, &mut pool, rows, &wanted, 1, poison).unwrap();
+        let StepResult { faults, logits, .. } = model.collect(launched).unwrap();
         (logits.iter().map(|logit| logit.to_bits()).collect(), faults)
     }
 
@@ -434,8 +443,9 @@ mod tests {
     fn a_faulting_neighbour_is_flagged_and_changes_nothing() {
         for family in [Family::Llama, Family::Qwen2, Family::Qwen3] {
             let model = model(family, None);
-            let (alone, _) = run(&model, &rows(&[20]), 19, &[]);
-            let (beside, faults) = run(&model, &rows(&[20, 3]), 19, &[21]);
+            let (alone, _) = run(&model, &rows(&[20]), 19, None);
+            let both = rows(&[20, 3]);
+            let (beside, faults) = run(&model, &both, 19, Some(both.tokens[21]));
             assert_eq!(alone, beside, "{family:?}");
             assert!(faults[21] && !faults[..20].contains(&true), "{family:?}: {faults:?}");
         }
@@ -447,8 +457,11 @@ mod tests {
         let (rows, mut pool, mut ws) =
             (rows(&[2]), model.kv_pool(1, PAGE_TOKENS).unwrap(), model.workspace(2, 1).unwrap());
         let wanted = Wanted { rows: &[1], samples: &[] };
-        assert_eq!(model.step(&mut ws, &mut pool, &rows, &wanted, &[1]).unwrap().faults, [false, true]);
-        assert_eq!(model.forward(&mut ws, &mut pool, &rows, &[1]).unwrap(), [false, false]);
+        let first = model.launch(&mut ws, &mut pool, &rows, &wanted, 0, Some(rows.tokens[1])).unwrap();
+        // The next step does not wait until the first is collected.
+        let second = model.launch(&mut ws, &mut pool, &rows, &wanted, 0, None).unwrap();
+        assert_eq!(model.collect(first).unwrap().faults, [false, true]);
+        assert_eq!(model.collect(second).unwrap().faults, [false, false]);
     }
 
     #[test]
@@ -457,8 +470,8 @@ mod tests {
         for kind in [Break::KSplit, Break::KvSplit] {
             let broken = model(Family::Llama, Some(kind));
             let (one, many) = (rows(&[1]), rows(&[40, 1]));
-            assert_eq!(run(&sound, &one, 0, &[]), run(&broken, &one, 0, &[]), "{kind:?}");
-            assert_ne!(run(&sound, &many, 39, &[]).0, run(&broken, &many, 39, &[]).0, "{kind:?}");
+            assert_eq!(run(&sound, &one, 0, None), run(&broken, &one, 0, None), "{kind:?}");
+            assert_ne!(run(&sound, &many, 39, None).0, run(&broken, &many, 39, None).0, "{kind:?}");
         }
     }
 
@@ -473,6 +486,12 @@ mod tests {
         assert!(refused(&StepRows::default(), &[]).contains("rows: expected 1 to 2, found 0"));
         assert!(refused(&rows(&[2]), &[2]).contains("sampled row: expected below 2, found 2"));
         assert!(refused(&rows(&[2]), &[0, 1]).contains("sampled rows: expected at most 1, found 2"));
+        let mut taking = rows(&[1]);
+        taking.taken = vec![(0, 0)];
+        assert!(
+            refused(&taking, &[0])
+                .contains("taken token: expected one of the 0 samples of the step before, found sample 0")
+        );
         let mut foreign = rows(&[1]);
         foreign.tokens[0] = 320;
         assert!(refused(&foreign, &[0]).contains("token: expected below the vocabulary size 320, found 320"));

@@ -29,7 +29,7 @@ mod source;
 pub use chat::{ChatTemplate, Message};
 pub use config::{Config, Family};
 pub use error::{Error, Result};
-pub use forward::{KvPool, Model, StepResult, Workspace};
+pub use forward::{KvPool, Launched, Model, StepResult, Workspace};
 pub use load::LoadOptions;
 pub use plan::Plan;
 pub use random::RandomModel;

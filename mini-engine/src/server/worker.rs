@@ -173,7 +173,7 @@ struct Flight {
 }
 
 /// The thread's own state.
-struct Seat<M> {
+struct Seat<M: RowModel> {
     engine: Engine<M>,
     shared: Arc<Shared>,
     flights: BTreeMap<RequestId, Flight>,
@@ -307,6 +307,7 @@ mod tests {
 
     impl RowModel for Broken {
         type Error = FakeError;
+        type Flight = ();
 
         fn vocab(&self) -> usize {
             self.0.vocab()
@@ -320,8 +321,12 @@ mod tests {
             Err(FakeError)
         }
 
-        fn forward(&mut self, _: &StepRows, _: &[Want]) -> Result<StepOutcome, FakeError> {
+        fn launch(&mut self, _: StepRows, _: &[Want]) -> Result<(), FakeError> {
             assert!(!self.1, "a step that panics");
+            Err(FakeError)
+        }
+
+        fn collect(&mut self, (): ()) -> Result<StepOutcome, FakeError> {
             Err(FakeError)
         }
     }
