@@ -68,7 +68,8 @@ impl<'a, L: Lab> Run<'a, L> {
     pub fn new(lab: &'a L, soak: Soak, passage: Vec<u32>) -> Result<Self, Trouble> {
         let longest = soak.prompts.1 + soak.answer_max;
         let pages = longest.div_ceil(soak.config.page_tokens.max(1));
-        let alone = EngineConfig { pages, step_rows_max: longest, running_max: 1, ..soak.config.clone() };
+        let alone =
+            EngineConfig { pages, step_rows_max: longest, running_max: 1, run_ahead: false, ..soak.config.clone() };
         Ok(Self {
             engine: Engine::new(lab.model(&soak.config, 1)?, soak.config.clone())?,
             alone: Engine::new(lab.model(&alone, 2)?, alone)?,
@@ -218,7 +219,16 @@ mod tests {
 
     #[test]
     fn everything_that_should_happen_happens_and_nothing_differs() {
-        let mut run = Run::new(&FakeLab, soak(), (0..50).collect()).unwrap();
+        for run_ahead in [false, true] {
+            stress(run_ahead);
+        }
+    }
+
+    fn stress(run_ahead: bool) {
+        let mut soak = soak();
+        soak.config.run_ahead = run_ahead;
+        let lab = FakeLab::default();
+        let mut run = Run::new(&lab, soak, (0..50).collect()).unwrap();
         for _ in 0..6000 {
             run.step(false).unwrap();
         }
@@ -229,6 +239,6 @@ mod tests {
         let stats = tally.stats;
         assert!(stats.cancelled > 50 && stats.policy.preemptions > 10, "{stats:?}");
         assert!(stats.policy.attached_tokens > 500 && stats.policy.evictions > 50, "{stats:?}");
-        assert_eq!(stats.refused_plans, 0);
+        assert_eq!((stats.refused_plans, stats.steps_ahead > 1000), (0, run_ahead));
     }
 }

@@ -3,7 +3,11 @@
 use mini_engine::determinism::{Break, FakeLab, Report, Scale, check};
 
 fn run(scale: &Scale, kind: Option<Break>) -> Report {
-    let report = check(&FakeLab, &FakeLab, (0..60).collect(), scale, kind, &mut |_| {});
+    run_in(&FakeLab::default(), scale, kind)
+}
+
+fn run_in(lab: &FakeLab, scale: &Scale, kind: Option<Break>) -> Report {
+    let report = check(lab, &FakeLab::default(), (0..60).collect(), scale, kind, &mut |_| {});
     println!("{}", Report::heading());
     report.tallies.iter().for_each(|tally| println!("{}", Report::line(tally)));
     println!("{}", report.verdict());
@@ -28,6 +32,13 @@ fn the_quick_scale_has_every_relation_of_the_full_one() {
     assert!(report.all_equal());
     let digest = report.digest;
     assert_eq!(run(&Scale::quick(), None).digest, digest);
+}
+
+#[test]
+fn every_relation_holds_ahead_of_the_device() {
+    let report = run_in(&FakeLab { run_ahead: true }, &Scale::full(), None);
+    assert!(report.all_equal());
+    assert!(report.rows().iter().map(|row| row.equal).sum::<usize>() >= 1000);
 }
 
 #[test]

@@ -91,7 +91,8 @@ fn sixty_four_clients_get_what_each_would_get_alone() {
     let crowd_alone: Vec<_> = (0..CROWD).flat_map(|index| texts(&cold, &hot("a crowd", 100 + index, 40))).collect();
 
     // A pool that is too small for all of them, and steps that cut prompts.
-    let config = EngineConfig { page_tokens: 16, pages: 72, step_rows_max: 48, ..EngineConfig::default() };
+    let config =
+        EngineConfig { page_tokens: 16, pages: 72, step_rows_max: 48, run_ahead: true, ..EngineConfig::default() };
     let server = TestServer::with(options(), config, None);
     let (compared, left) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {

@@ -54,7 +54,7 @@ impl Replays {
             Some(memory) => memory,
             None => {
                 // The graphs read the old memory.
-                self.graphs.clear();
+                self.forget_graphs(device)?;
                 self.lease = Arc::new(());
                 let len = draft.words.len().next_power_of_two().max(WORDS_MIN);
                 Arc::new(device.stream.alloc_zeros::<u32>(len).map_err(driver(OP))?)
@@ -72,11 +72,20 @@ impl Replays {
         Ok(draft.placed(memory, self.lease.clone()))
     }
 
+    /// Drops the graphs, none of which may still run.
+    fn forget_graphs(&mut self, device: &Device) -> Result<()> {
+        if !self.graphs.is_empty() {
+            device.stream.synchronize().map_err(driver("step"))?;
+            self.graphs.clear();
+        }
+        Ok(())
+    }
+
     /// Runs `operators`, or replays what they launched for an earlier step of the same class.
     pub fn launch(&mut self, device: &Device, step: &Step, operators: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let Some(class) = step.class.filter(|_| Arc::ptr_eq(&step.lease, &self.lease)) else { return operators() };
         if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&class) {
-            self.graphs.clear();
+            self.forget_graphs(device)?;
         }
         let graph = match self.graphs.remove(&class) {
             None => {

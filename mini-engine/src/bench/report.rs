@@ -189,6 +189,33 @@ impl Report {
         hasher.finalize()
     }
 
+    /// Compares the digests with those of an earlier run's JSON: how many workloads were run by both, and the names of those whose
+    /// digests differ. An error when the other run was of another model, plan or seed, or shares no workload.
+    pub fn against(&self, earlier: &serde_json::Value) -> Result<(usize, Vec<String>), String> {
+        let domain = [
+            ("model_digest", serde_json::json!(self.model_digest)),
+            ("plan_digest", serde_json::json!(self.plan_digest)),
+            ("seed", serde_json::json!(self.seed)),
+        ];
+        for (field, own) in domain {
+            if earlier[field] != own {
+                return Err(format!("expected {field} {own}, got {}", earlier[field]));
+            }
+        }
+        let lines = earlier["lines"].as_array().ok_or("expected a list of lines, got none")?;
+        let (mut shared, mut different) = (0, Vec::new());
+        for line in &self.lines {
+            let workload = serde_json::json!(line.workload);
+            for other in lines.iter().filter(|other| other["workload"] == workload) {
+                shared += 1;
+                if other["logits_digest"] != serde_json::json!(line.logits_digest) {
+                    different.push(line.name.clone());
+                }
+            }
+        }
+        if shared == 0 { Err("expected a workload of this run, got none".into()) } else { Ok((shared, different)) }
+    }
+
     /// Every timed run chose the tokens of its digested run.
     pub fn proves_itself(&self) -> bool {
         self.lines.iter().all(|line| line.tokens_equal)
@@ -217,5 +244,53 @@ impl Line {
             let _ = write!(row, "\n    NOT equal: the timed run chose other tokens than the digested one");
         }
         row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(digest: &str, batch: usize) -> Report {
+        let workload = Workload::Prefill { batch, length: 8 };
+        let line = Line {
+            name: workload.name(),
+            workload,
+            prompt_tokens: 8,
+            generated_tokens: 1,
+            cached_tokens: 0,
+            preemptions: 0,
+            seconds: 1.0,
+            tokens_per_second: 9.0,
+            step_ms: None,
+            limit_ms: None,
+            share_of_limit: None,
+            ttft_ms: Percentiles::default(),
+            tpot_ms: Percentiles::default(),
+            logits_rows: 1,
+            logits_digest: digest.into(),
+            tokens_equal: true,
+        };
+        let digest = String::from("d");
+        Report {
+            machine: "m".into(),
+            model: "m".into(),
+            model_digest: digest.clone(),
+            plan_digest: digest,
+            seed: 0,
+            limit: None,
+            lines: vec![line],
+        }
+    }
+
+    #[test]
+    fn only_equal_work_is_compared() {
+        let earlier = serde_json::json!(report("a", 2));
+        assert_eq!(report("a", 2).against(&earlier), Ok((1, Vec::new())));
+        assert_eq!(report("b", 2).against(&earlier), Ok((1, vec!["prefill 2x8".to_owned()])));
+        assert!(report("a", 3).against(&earlier).unwrap_err().contains("a workload of this run"));
+        let seeded = Report { seed: 1, ..report("a", 2) };
+        assert_eq!(seeded.against(&earlier).unwrap_err(), "expected seed 1, got 0");
+        assert!(report("a", 2).against(&serde_json::json!({})).unwrap_err().contains("model_digest"));
     }
 }

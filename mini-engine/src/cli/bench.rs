@@ -1,6 +1,6 @@
 //! `bench`: how fast, with a digest that says of what.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -52,6 +52,9 @@ pub struct Bench {
     /// Rate of matrix products that limits are computed from, in operations a second [default: an H200's 790e12]
     #[arg(long, value_parser = positive)]
     flops: Option<f64>,
+    /// Compare the digests with those of an earlier run's JSON, workload by workload; they must be equal
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -70,12 +73,30 @@ fn positive(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("expected a positive number, got {text:?}"))
 }
 
+fn read_json(path: &Path) -> Result<serde_json::Value, Failure> {
+    let refused = |error: String| Failure::input(format!("--against {}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| refused(error.to_string()))
+}
+
+fn compare(report: &Report, earlier: &serde_json::Value, path: &Path) -> Result<(), Failure> {
+    let refused = |error| Failure::input(format!("--against {}: {error}", path.display()));
+    let (shared, different) = report.against(earlier).map_err(refused)?;
+    println!("{} of {shared} workloads have the logits of {}", shared - different.len(), path.display());
+    if different.is_empty() {
+        return Ok(());
+    }
+    println!("NOT equal: {}", different.join(", "));
+    Err(Failure::Different)
+}
+
 impl Bench {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         if self.rate.is_some_and(|rate| !rate.is_finite() || rate < 0.0) {
             return Err(Failure::input("--rate: expected a number of at least 0"));
         }
+        let earlier = self.against.as_ref().map(|path| read_json(path)).transpose()?;
         for (option, path) in [("--json", &self.json), ("--svg", &self.svg)] {
             if let Some(path) = path {
                 let refused = |error| Failure::input(format!("{option} {}: {error}", path.display()));
@@ -94,7 +115,7 @@ impl Bench {
                 )));
             }
         }
-        on_backend!(self.model.compute, |device| self.run_on(device, &checkpoint, workloads))
+        on_backend!(self.model.compute, |device| self.run_on(device, &checkpoint, workloads, earlier))
     }
 
     fn gpu(&self) -> bool {
@@ -135,6 +156,7 @@ impl Bench {
         device: Device<B>,
         checkpoint: &Checkpoint,
         workloads: Vec<Workload>,
+        earlier: Option<serde_json::Value>,
     ) -> Result<(), Failure> {
         let model = device.load(checkpoint, None)?;
         let h200 = self.gpu().then_some(limit::H200);
@@ -149,6 +171,7 @@ impl Bench {
             pages: self.kv.pages(&model)?,
             step_rows_max: self.chunk.unwrap_or(if self.gpu() { 8192 } else { 256 }),
             running_max: 256,
+            run_ahead: device.run_ahead,
             ..EngineConfig::default()
         };
         config.check()?;
@@ -183,7 +206,11 @@ impl Bench {
         if let Some(workload) = self.poisson(&report) {
             measured(&workload, &mut report)?;
         }
-        self.write(&report)
+        self.write(&report)?;
+        match (earlier, &self.against) {
+            (Some(earlier), Some(path)) => compare(&report, &earlier, path),
+            _ => Ok(()),
+        }
     }
 
     /// The mixed load again, with arrivals in time.

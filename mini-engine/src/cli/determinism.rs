@@ -61,7 +61,7 @@ impl Determinism {
         checkpoint: &Rc<Checkpoint>,
     ) -> Result<(), Failure> {
         let model = other.load(checkpoint, None)?;
-        let referee = DeviceLab { model, reload: None, replays: true };
+        let referee = DeviceLab { model, reload: None, replays: true, run_ahead: false };
         self.report(&device, checkpoint, Some(&referee))
     }
 
@@ -92,7 +92,7 @@ pub fn compare<B: Backend>(
 ) -> Result<Report, Failure> {
     let passage = checkpoint.tokenizer.encode(PASSAGE)?;
     let reload = device.reload(checkpoint, kind.and_then(Break::at_load));
-    let lab = DeviceLab { model, reload, replays: true };
+    let lab = DeviceLab { model, reload, replays: true, run_ahead: device.run_ahead };
     if let Some(kind) = kind {
         println!("deliberate fault: {kind:?}");
     }

@@ -114,6 +114,7 @@ impl Generate {
         });
         let stops = StopMatcher::new(self.stop.iter().cloned());
         let mut printer = Printer::new(&checkpoint.tokenizer, stops, self.logprobs);
+        let config = EngineConfig { run_ahead: device.run_ahead, ..config };
         let ran = stream(model, config, request, &mut printer, recorder.as_mut())?;
         let said = printer.end()?;
         eprintln!("{}", ran.speed);

@@ -100,7 +100,7 @@ impl Serve {
         self.served_name.clone().or_else(|| known.then(|| self.model.model.clone()))
     }
 
-    fn config<B: Backend>(&self, model: &Model<B>) -> Result<EngineConfig, Failure> {
+    fn config<B: Backend>(&self, device: &Device<B>, model: &Model<B>) -> Result<EngineConfig, Failure> {
         let on_cpu = self.model.compute.backend == BackendName::Cpu;
         let tokens_max = self.kv_tokens.unwrap_or(if on_cpu { KV_TOKENS_CPU } else { usize::MAX });
         let config = EngineConfig {
@@ -109,6 +109,7 @@ impl Serve {
             step_rows_max: self.chunk,
             running_max: self.max_running,
             prefix_cache: !self.no_prefix_cache,
+            run_ahead: device.run_ahead,
             ..EngineConfig::default()
         };
         config.check()?;
@@ -122,7 +123,7 @@ impl Serve {
             tried.map_err(|error| Failure::input(format!("--receipts {}: {error}", folder.display())))?;
         }
         let model = device.load_known(&checkpoint)?;
-        let config = self.config(&model)?;
+        let config = self.config(&device, &model)?;
         let mut served = Served::new(checkpoint, self.name(), model.plan().digest().to_string());
         let identity = Arc::new(Identity::of(&model, &served.tokenizer));
         served.receipts = self.receipts.clone().map(|folder| Receipts { identity: identity.clone(), folder });

@@ -48,6 +48,9 @@ pub struct ComputeArgs {
     /// On a GPU, one kernel for each operator whatever the batch: the same bits, to see what choosing among variants is worth
     #[arg(long)]
     pub one_variant: bool,
+    /// On a GPU, plan each step only when the one before is done: the same bits, to see what planning ahead is worth
+    #[arg(long)]
+    pub no_overlap: bool,
     /// Worker threads of the CPU; 0 means as many as the machine has
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
@@ -115,7 +118,12 @@ impl ComputeArgs {
         }
         let arithmetic = self.arithmetic.unwrap_or(Arithmetic::Sm90).into();
         let backend = Arc::new(Cpu::new(arithmetic, self.threads)?);
-        Ok(Device { backend, on_threads: Some(Rc::new(move |threads| Cpu::new(arithmetic, threads))), card: None })
+        Ok(Device {
+            backend,
+            on_threads: Some(Rc::new(move |threads| Cpu::new(arithmetic, threads))),
+            card: None,
+            run_ahead: false,
+        })
     }
 
     /// The GPU that the arguments name.
@@ -130,7 +138,7 @@ impl ComputeArgs {
             )));
         }
         let card = Some(cuda.card().to_owned());
-        Ok(Device { backend: Arc::new(cuda), on_threads: None, card })
+        Ok(Device { run_ahead: cuda.runs_apart() && !self.no_overlap, backend: Arc::new(cuda), on_threads: None, card })
     }
 }
 
@@ -174,6 +182,8 @@ pub struct Device<B> {
     pub on_threads: Option<OnThreads<B>>,
     /// The card, where there is one.
     pub card: Option<String>,
+    /// Whether engines plan and launch the next step while one runs.
+    pub run_ahead: bool,
 }
 
 impl<B: Backend> Device<B> {

@@ -93,9 +93,9 @@ impl Soak {
             BackendName::Cuda => device.backend.free_bytes(),
             BackendName::Cpu => Ok(None),
         };
-        let lab = DeviceLab { model, reload: None, replays: true };
+        let lab = DeviceLab { model, reload: None, replays: true, run_ahead: device.run_ahead };
         let soak = mini_engine::soak::Soak {
-            config: self.config(),
+            config: EngineConfig { run_ahead: device.run_ahead, ..self.config() },
             prompts: (1, self.prompt),
             answer_max: self.answer,
             live_max: self.live,

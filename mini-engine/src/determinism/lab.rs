@@ -32,6 +32,8 @@ pub trait Lab: Sized {
     fn without_replays(&self) -> Option<Self>;
     /// Steps of a model whose launches were replayed.
     fn replayed(model: &Self::Model) -> u64;
+    /// Whether every relation runs ahead of the device.
+    fn runs_ahead(&self) -> bool;
     /// Whether the number of worker threads can be chosen.
     fn has_threads(&self) -> bool;
     /// The same lab on another number of worker threads; `None` where that cannot be chosen.
@@ -87,6 +89,8 @@ pub struct DeviceLab<B: Backend> {
     pub reload: Option<Reload<B>>,
     /// Whether launches are recorded and replayed where the backend can.
     pub replays: bool,
+    /// Whether every relation runs ahead of the device.
+    pub run_ahead: bool,
 }
 
 impl<B: Backend> Lab for DeviceLab<B> {
@@ -129,12 +133,16 @@ impl<B: Backend> Lab for DeviceLab<B> {
     }
 
     fn without_replays(&self) -> Option<Self> {
-        let lab = || Self { model: self.model.clone(), reload: self.reload.clone(), replays: false };
+        let lab = || Self { model: self.model.clone(), reload: self.reload.clone(), replays: false, ..*self };
         (self.replays && self.model.backend().can_replay()).then(lab)
     }
 
     fn replayed(model: &Self::Model) -> u64 {
         model.replayed()
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.run_ahead
     }
 
     fn has_threads(&self) -> bool {
@@ -143,13 +151,16 @@ impl<B: Backend> Lab for DeviceLab<B> {
 
     fn on_threads(&self, threads: usize) -> Option<Result<Self, Error>> {
         let reload = self.reload.clone()?;
-        Some(reload(threads).map(|model| Self { model, reload: Some(reload), replays: self.replays }))
+        Some(reload(threads).map(|model| Self { model, reload: Some(reload), ..*self }))
     }
 }
 
 /// The fake model: tests the harness itself in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FakeLab;
+pub struct FakeLab {
+    /// Whether every relation runs ahead of the device.
+    pub run_ahead: bool,
+}
 
 impl Lab for FakeLab {
     type Model = FakeModel;
@@ -180,6 +191,10 @@ impl Lab for FakeLab {
 
     fn replayed(_model: &FakeModel) -> u64 {
         0
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.run_ahead
     }
 
     fn has_threads(&self) -> bool {

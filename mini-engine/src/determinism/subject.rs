@@ -14,16 +14,22 @@ pub struct Subject {
     pub watch_from: usize,
     /// How tokens are chosen (what is chosen is compared, then overruled).
     pub sampling: Sampling,
+    /// Nothing is overruled: the tokens behind the prompt are known to be those that are chosen, until these stop tokens end them.
+    pub free: Option<Vec<u32>>,
 }
 
 impl Subject {
     /// The request that runs this subject.
     pub fn request(&self) -> Request {
+        let stop_tokens = self.free.clone().unwrap_or_default();
+        // A stop token ends the answer before its length does.
+        let tokens_max = self.tokens.len() - self.prompt + if stop_tokens.is_empty() { 1 } else { 4 };
         Request {
             prompt: self.tokens[..self.prompt].to_vec(),
             sampling: self.sampling.clone(),
-            tokens_max: self.tokens.len() - self.prompt + 1,
-            forced: self.tokens[self.prompt..].to_vec(),
+            tokens_max,
+            forced: if self.free.is_none() { self.tokens[self.prompt..].to_vec() } else { Vec::new() },
+            stop_tokens,
             logits_from: Some(self.watch_from),
             ..Request::default()
         }
@@ -98,6 +104,7 @@ impl Streams {
             prompt,
             watch_from: prompt.saturating_sub(4),
             sampling: Sampling::default(),
+            free: None,
         }
     }
 }

@@ -48,7 +48,8 @@ fn replays<L: Lab>(decodes: usize) -> Relation<L> {
         let anew = bench.lab.without_replays().ok_or("this backend replays no launches")?;
         // The first step of each size is launched; the others are replayed.
         for (lab, least) in [(None, decodes as u64 / 2), (Some(&anew), 0)] {
-            let mut run = bench.run_in(lab, roomy())?;
+            let run_ahead = bench.lab.runs_ahead();
+            let mut run = bench.run_in(lab, EngineConfig { run_ahead, ..roomy() })?;
             for stream in 0..11 {
                 let subject = bench.streams.subject(130 + stream, 7 + 9 * stream, decodes * (1 + stream) / 11 + 2);
                 bench.submit(&mut run, &subject)?;

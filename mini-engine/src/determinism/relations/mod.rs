@@ -64,6 +64,8 @@ pub struct Scale {
     threads: Vec<usize>,
     /// Requests that arrive while others decode.
     arrivals: usize,
+    /// Requests whose tokens are not forced, and most of these.
+    free: (usize, usize),
     /// Decode steps whose launches are replayed.
     replay_decodes: usize,
 }
@@ -90,6 +92,7 @@ impl Scale {
             permuted: (vec![1, 64, 65, 129, KV_SPLIT + 1], 2),
             threads: (1..=8).collect(),
             arrivals: 8,
+            free: (8, 20),
             replay_decodes: 33,
         }
     }
@@ -114,6 +117,7 @@ impl Scale {
             permuted: (vec![65, 129], 1),
             threads: vec![1, 2, 8],
             arrivals: 3,
+            free: (4, 9),
             replay_decodes: 11,
         }
     }

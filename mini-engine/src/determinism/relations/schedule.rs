@@ -3,9 +3,11 @@
 use super::batching::settings;
 use super::{Relation, Scale};
 use crate::determinism::bench::{Bench, PAGE_TOKENS, roomy};
+use crate::determinism::bench::{Run, Trouble};
 use crate::determinism::lab::Lab;
 use crate::determinism::sabotage::Break;
-use crate::engine::EngineConfig;
+use crate::determinism::subject::Subject;
+use crate::engine::{Adjust, EngineConfig, Event, Request, Sampling};
 
 pub(super) fn relations<L: Lab>(scale: &Scale) -> Vec<Relation<L>> {
     let mut all: Vec<Relation<L>> =
@@ -13,6 +15,7 @@ pub(super) fn relations<L: Lab>(scale: &Scale) -> Vec<Relation<L>> {
     all.push(decode(scale.decodes.clone()));
     all.push(arrivals(scale.arrivals));
     all.push(preemption(scale.squeezed));
+    all.push(ahead(scale.free));
     all
 }
 
@@ -95,4 +98,71 @@ fn preemption<L: Lab>(count: usize) -> Relation<L> {
         tally.witness("recomputed positions", stats.recomputed_tokens, PAGE_TOKENS as u64);
         Ok(())
     })
+}
+
+/// Requests that go on with what they choose, so that a row takes its token from the step before: with each step planned when
+/// the one before is done, and ahead of it; with room, and in a pool that is too small. Some end by a token that nobody can know
+/// beforehand.
+fn ahead<L: Lab>((count, answer): (usize, usize)) -> Relation<L> {
+    Relation::new("ahead of the device", move |bench: &mut Bench<'_, L>, tally| {
+        let subjects = free_subjects(bench, count, answer)?;
+        let longest = subjects.iter().map(|subject| subject.tokens.len() + 4).max().unwrap_or(1);
+        let small = EngineConfig { pages: longest.div_ceil(PAGE_TOKENS) + 1, step_rows_max: 40, ..roomy() };
+        let (mut ahead, mut dropped, mut preempted) = (0, 0, 0);
+        for (config, run_ahead) in [(roomy(), false), (roomy(), true), (small, true)] {
+            let mut run = bench.run_in(None, EngineConfig { run_ahead, ..config })?;
+            for subject in &subjects {
+                bench.submit(&mut run, subject)?;
+            }
+            let stats = bench.finish(&mut run, tally)?;
+            (ahead, dropped) = (ahead + stats.steps_ahead, dropped + stats.rows_dropped);
+            preempted += stats.policy.preemptions;
+        }
+        tally.witness("steps ahead of the device", ahead, answer as u64);
+        tally.witness("rows dropped because their request had ended", dropped, 1);
+        tally.witness("preemptions", preempted, 1);
+        Ok(())
+    })
+}
+
+/// Requests with the tokens that they choose, one step at a time.
+fn free_subjects<L: Lab>(bench: &mut Bench<'_, L>, count: usize, answer: usize) -> Result<Vec<Subject>, Trouble> {
+    let mut subjects = Vec::new();
+    for index in 0..count {
+        let prompt = bench.streams.tokens(80 + index, PAGE_TOKENS - 2 - index % 3);
+        let sampling = Sampling { adjust: Adjust::default(), ..settings(index) };
+        let request = Request { prompt, sampling, tokens_max: answer - index % 3, ..Request::default() };
+        let mut run = bench.run_in(None, roomy())?;
+        run.neighbour(request.clone())?;
+        let mut chosen = answer_of(&mut run)?;
+        // With what makes a request fault nothing goes on.
+        let poison = bench.lab.poison_token();
+        chosen.truncate(chosen.iter().position(|&token| token == poison).map_or(chosen.len(), |at| at + 1));
+        let fresh = |at: &usize| !chosen[..*at].contains(&chosen[*at]);
+        let stop = (chosen.len() / 2..chosen.len()).find(fresh).filter(|_| index % 2 == 0);
+        chosen.truncate(stop.map_or(chosen.len(), |at| at + 1));
+        let tokens = [&request.prompt[..], &chosen[..chosen.len() - 1]].concat();
+        let subject = Subject {
+            prompt: request.prompt.len(),
+            watch_from: request.prompt.len() - 1,
+            tokens,
+            sampling: request.sampling,
+            free: Some(stop.map(|at| chosen[at]).into_iter().collect()),
+        };
+        subjects.push(subject);
+    }
+    Ok(subjects)
+}
+
+/// The tokens of the only request in an engine.
+fn answer_of<L: Lab>(run: &mut Run<L>) -> Result<Vec<u32>, Trouble> {
+    let mut tokens = Vec::new();
+    while run.engine.live() > 0 {
+        for event in run.engine.step()? {
+            if let Event::Token { committed, .. } = event {
+                tokens.push(committed);
+            }
+        }
+    }
+    if tokens.is_empty() { Err("a request chose no token".into()) } else { Ok(tokens) }
 }
