@@ -397,12 +397,15 @@ fn commuting_operands() {
 }
 
 /// Rules about indices, each with a fixture whose proof uses it.
-const INDEX: [(&str, &str); 9] = [
+const INDEX: [(&str, &str); 12] = [
     ("solve-coordinates", "kernels/linear_m16_k1.ttir"),
     ("split-digits", "kernels/attention_merge.ttir"),
     ("coordinate-digits", "tests/adversarial/flat_block_reshaped.ttir"),
-    ("scatter-by-slot", "kernels/rope_key_write.ttir"),
-    ("prefix-sum-owner", "tests/corpus/v390/attn_unified_paged.ttir"),
+    ("join-digits", "tests/adversarial/digits_of_tile.ttir"),
+    ("scatter-by-slot", "tests/adversarial/slot_by_page.ttir"),
+    ("owner-of-block", "tests/adversarial/expert_of_block.ttir"),
+    ("group-of-list", "tests/adversarial/group_of_list.ttir"),
+    ("prefix-sum-owner", "tests/adversarial/token_and_own_mean.ttir"),
     ("site-union", "tests/adversarial/two_sites_one_value.ttir"),
     ("row-exists", "tests/corpus/v390/cov_host_desc.ttir"),
     ("order-free-atomic", "tests/adversarial/integer_histogram_of_row.ttir"),

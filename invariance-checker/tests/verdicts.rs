@@ -90,7 +90,18 @@ fn corpus_of_triton_3_9() {
 #[test]
 fn adversarial_kernels() {
     let judged = judge(&folder("tests/adversarial"), true, Duration::from_secs(2));
-    assert!(unknown(&judged).len() <= 14, "{:?}", unknown(&judged));
+    let positives = |(c, r): &&(Case, Report)| c.label == "INV" && r.verdict == Verdict::Unknown;
+    let open: Vec<&str> = judged.iter().filter(positives).map(|(c, _)| c.file.as_str()).collect();
+    // The last three show what a refutation must not rely on.
+    let known = [
+        "block_causal_with_mask.ttir",
+        "edge_tile_masked.ttir",
+        "length_by_inner_coordinate.ttir",
+        "rows_by_programs.ttir",
+        "added_where_two_lists_say.ttir",
+    ];
+    assert_eq!(open, known);
+    assert!(unknown(&judged).len() <= 36, "{:?}", unknown(&judged));
 }
 
 /// With nothing declared: what the command in the README says.

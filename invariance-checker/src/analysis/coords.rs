@@ -29,6 +29,8 @@ pub struct Coord {
     pub stride: Mono,
     /// Constant factor beside `stride`.
     pub factor: i128,
+    /// A constant that is added to the stride: rows of `n + 1` elements have 1.
+    pub also: i128,
     /// What it is, over instance variables.
     pub definition: TermId,
     /// What was split off below, if this one is a digit.
@@ -37,6 +39,8 @@ pub struct Coord {
     pub solved: Option<TermId>,
     /// The remainder of a division in the value: a column only if nothing says that it is a row.
     pub remainder: bool,
+    /// Numbers the places of a list of rows (`out[slots[t]]` is row t), or is a digit of such a number.
+    pub listed: bool,
 }
 
 /// A group of address terms with one stride.
@@ -46,6 +50,8 @@ struct Group {
     factor: i128,
     expr: Poly,
     packed: Option<Packed>,
+    listed: bool,
+    also: i128,
 }
 
 /// The coordinates of one site and how instance variables follow from them.
@@ -92,12 +98,13 @@ impl Coords {
                 stride = kept;
             }
             let at = groups.iter().position(|g| g.stride == stride).unwrap_or_else(|| {
-                groups.push(Group { stride, factor: 1, expr: Poly::default(), packed: None });
+                groups.push(Group { stride, factor: 1, expr: Poly::default(), packed: None, listed: false, also: 0 });
                 groups.len() - 1
             });
             let part = Poly { terms: vec![(inst, *c)] };
             groups[at].expr = groups[at].expr.add_scaled(&part, 1).unwrap_or_default();
         }
+        longer_strides(arena, &mut groups);
         // A constant number of strides belongs to the coordinate.
         for g in &mut groups {
             let c = rest.coeff(&g.stride);
@@ -144,11 +151,51 @@ impl Coords {
                 term,
                 stride: g.stride,
                 factor: g.factor,
+                also: g.also,
                 definition,
                 packed: g.packed,
                 solved,
                 remainder: false,
+                listed: g.listed,
             });
+        }
+        self.join_digits(arena);
+    }
+
+    /// Both digits of a block-local index are coordinates, `i div k` and `i mod k`: then `i = k * (i div k) + i mod k` follows, by the
+    /// definition of floor division.
+    fn join_digits(&mut self, arena: &mut Arena) {
+        let highs: Vec<(TermId, TermId)> = self.solution.iter().map(|(t, x)| (*t, *x)).collect();
+        for (high, q) in highs {
+            let Node::Div(i, k) = *arena.node(high) else { continue };
+            let low = arena.modulo(i, k);
+            let index =
+                matches!(arena.node(i), Node::Var(v) if matches!(arena.vars[v.0 as usize].kind, VarKind::Index(..)));
+            let (Some(&d), Some(k), false) = (self.solution.get(&low), arena.as_int(k), self.solution.contains_key(&i))
+            else {
+                continue;
+            };
+            if !index {
+                continue;
+            }
+            let q = arena.scale(q, k);
+            let whole = arena.add(q, d);
+            arena.rules.insert("join-digits");
+            self.bound(arena, i, whole);
+            self.solution.insert(i, whole);
+        }
+    }
+
+    /// What the range of an atom says of what it was solved to.
+    fn bound(&mut self, arena: &mut Arena, atom: TermId, value: TermId) {
+        let r = arena.range(atom);
+        for (bound, sign) in [(r.lo, 1), (r.hi, -1)] {
+            if let Some(b) = bound {
+                let d = arena.add_const(value, -b);
+                let d = arena.scale(d, sign);
+                let fact = arena.ge0(d);
+                self.range_facts.push(fact);
+            }
         }
     }
 
@@ -180,15 +227,7 @@ impl Coords {
         let without = arena.add_scaled(now, atom, -k);
         let diff = arena.sub(c, without);
         let value = arena.scale(diff, k);
-        let r = arena.range(atom);
-        for (bound, sign) in [(r.lo, 1), (r.hi, -1)] {
-            if let Some(b) = bound {
-                let d = arena.add_const(value, -b);
-                let d = arena.scale(d, sign);
-                let fact = arena.ge0(d);
-                self.range_facts.push(fact);
-            }
-        }
+        self.bound(arena, atom, value);
         let map = HashMap::from_iter([(atom, value)]);
         for v in self.solution.values_mut() {
             *v = arena.subst(*v, &map);
@@ -197,37 +236,39 @@ impl Coords {
         Some(atom)
     }
 
-    /// Splits every group that can be split at `factor` (as another store to the same memory was).
-    pub fn split_at(&mut self, arena: &mut Arena, facts: &Facts, factor: i128) -> bool {
-        (0..self.groups.len()).any(|i| self.split_group(arena, facts, i, factor))
+    /// Splits the coordinate of a stride as another store to the same memory was.
+    pub fn split_at(&mut self, arena: &mut Arena, facts: &Facts, (stride, factor): &(Mono, i128)) -> bool {
+        (0..self.groups.len()).any(|i| self.groups[i].stride == *stride && self.split_group(arena, facts, i, *factor))
     }
 
-    /// Where the address follows from one loaded integer (a slot, a page), its index is the row instead: `out[slots[t]]` is row t.
-    /// Two rows must not have one slot.
+    /// Where the address follows from one loaded integer (a slot, a page, a token), its index is the row instead: `out[slots[t]]` is row
+    /// t. Two rows must not have one slot, and the address must tell slots apart.
     pub fn scatter(&mut self, arena: &mut Arena, left: &[VarId], conditions: &mut Vec<Condition>) -> bool {
         for i in 0..self.groups.len() {
             let expr = arena.from_poly(self.groups[i].expr.clone());
-            let Some((base, index)) = scatter_load(arena, expr, left) else { continue };
-            let term = arena.poly(index);
+            let Some(load) = scatter_load(arena, expr) else { continue };
+            let Node::Load(slot) = *arena.node(load) else { continue };
+            if !left.iter().any(|v| arena.contains_var(slot.offset, *v)) {
+                continue;
+            }
             // All groups that are functions of the same load give way to its index.
-            let of_load = |arena: &mut Arena, g: &Group| {
-                let t = arena.from_poly(g.expr.clone());
-                scatter_load(arena, t, left) == Some((base, index))
-            };
-            let mut kept: Vec<Group> = Vec::new();
+            let (mut kept, mut given): (Vec<Group>, Vec<Poly>) = Default::default();
             for g in self.groups.clone() {
-                if !of_load(arena, &g) {
-                    kept.push(g);
-                }
+                let t = arena.from_poly(g.expr.clone());
+                if scatter_load(arena, t) == Some(load) { given.push(g.expr) } else { kept.push(g) }
+            }
+            if !tells_apart(arena, &given, load) {
+                continue;
             }
             let (stride, factor) = (self.groups[i].stride.clone(), self.groups[i].factor);
-            let mut group = Group { stride, factor, expr: term, packed: None };
+            let mut group =
+                Group { stride, factor, expr: arena.poly(slot.offset), packed: None, listed: true, also: 0 };
             let mut rest = Poly::default();
             normalise(&mut group, &mut rest);
             kept.push(group);
             kept.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
             self.groups = kept;
-            conditions.push(Condition::Distinct { base });
+            conditions.push(Condition::Distinct { base: slot.base });
             arena.rules.insert("scatter-by-slot");
             self.solve(arena);
             return true;
@@ -245,20 +286,23 @@ impl Coords {
         arena.and(parts)
     }
 
-    /// Strides, factors and digits: two sites can be joined only if these agree.
-    pub fn shape(&self) -> Vec<(Mono, i128)> {
-        self.list.iter().map(|c| (c.stride.clone(), c.factor)).collect()
+    /// Strides, factors and what is listed: two sites can be joined only if these agree.
+    pub fn shape(&self) -> Vec<(Mono, i128, i128, bool)> {
+        self.list.iter().map(|c| (c.stride.clone(), c.factor, c.also, c.listed)).collect()
     }
 
-    /// The digits that were split off.
-    pub fn splits(&self) -> Vec<i128> {
-        self.groups.iter().filter_map(|g| g.packed).map(|p| p.at).collect()
+    /// The digits that were split off: stride of the coordinate, and where.
+    pub fn splits(&self) -> Vec<(Mono, i128)> {
+        self.groups.iter().filter_map(|g| Some((g.stride.clone(), g.packed?.at))).collect()
     }
 
     /// Splits a coordinate whose definition contains one of `left` (instance variables that are still in the value) into digits.
     /// False if none can be split.
     pub fn split(&mut self, arena: &mut Arena, facts: &Facts, left: &[VarId]) -> bool {
-        for i in 0..self.groups.len() {
+        // What lies about the list of rows belongs to its places.
+        let mut order: Vec<usize> = (0..self.groups.len()).collect();
+        order.sort_by_key(|i| !self.groups[*i].listed);
+        for i in order {
             let g = self.groups[i].clone();
             for factor in digit_factors(arena, &g.expr, left) {
                 if self.split_group(arena, facts, i, factor) {
@@ -329,34 +373,64 @@ impl Coords {
     }
 }
 
-/// The one load that carries all instance variables of `expr`, if it is read by one of `left`: its pointer and index.
-fn scatter_load(arena: &mut Arena, expr: TermId, left: &[VarId]) -> Option<(TermId, TermId)> {
-    let mut found: Option<(TermId, TermId)> = None;
+/// The one load that carries all instance variables of `expr`, read from a pointer argument and not masked.
+fn scatter_load(arena: &Arena, expr: TermId) -> Option<TermId> {
+    let mut found: Option<TermId> = None;
     let mut stack = vec![expr];
     while let Some(t) = stack.pop() {
         if !arena.has_instance(t) {
             continue;
         }
         match arena.node(t) {
-            Node::Load(l) if matches!(arena.node(l.base), Node::ArgPtr(_)) => {
-                if found.is_some_and(|f| f != (l.base, l.offset)) {
+            Node::Load(l) if matches!(arena.node(l.base), Node::ArgPtr(_)) && arena.as_bool(l.mask) == Some(true) => {
+                if found.is_some_and(|f| f != t) {
                     return None;
                 }
-                found = Some((l.base, l.offset));
+                found = Some(t);
             }
-            Node::Var(_) | Node::Opaque(..) | Node::Fold(_) => return None,
+            Node::Var(_) | Node::Load(_) | Node::Opaque(..) | Node::Fold(_) => return None,
             n => crate::term::children(n, |c| stack.push(c)),
         }
     }
-    let (base, index) = found?;
-    // The index must name the row: one variable that is wanted, with coefficient one.
-    let p = arena.poly(index);
-    let ok = p.terms.iter().all(|(m, c)| match m.as_slice() {
-        [] => true,
-        [t] => *c > 0 && matches!(arena.node(*t), Node::Var(_)),
-        _ => false,
-    });
-    (ok && left.iter().any(|v| arena.contains_var(index, *v))).then_some((base, index))
+    found
+}
+
+/// True if the parts of an address determine the loaded number in them: one is a multiple of it plus what no instance changes (or of its
+/// digits put together again), or both of its digits to one base each stand alone.
+fn tells_apart(arena: &mut Arena, parts: &[Poly], load: TermId) -> bool {
+    let mut alone = Vec::new();
+    for p in parts {
+        let moving: Vec<(TermId, i128)> = p
+            .terms
+            .iter()
+            .filter(|(m, _)| m.iter().any(|&t| arena.has_instance(t)))
+            .map(|(m, c)| if let [t] = m.as_slice() { (*t, *c) } else { (load, 0) })
+            .collect();
+        match moving.as_slice() {
+            [(t, c)] if *c != 0 => alone.push(*t),
+            [(t, c), (u, d)] => {
+                for (high, c, low, d) in [(t, c, u, d), (u, d, t, c)] {
+                    let base = low_digit(arena, *high, load)
+                        .filter(|(mod_k, _)| mod_k == low)
+                        .and_then(|(_, k)| arena.as_int(k));
+                    if base.is_some_and(|k| *d != 0 && *c == d * k) {
+                        return true;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    alone.iter().any(|&t| t == load || low_digit(arena, t, load).is_some_and(|(low, _)| alone.contains(&low)))
+}
+
+/// For the high digit of `x` to some base, the low one and the base.
+fn low_digit(arena: &mut Arena, t: TermId, x: TermId) -> Option<(TermId, TermId)> {
+    match *arena.node(t) {
+        Node::Div(y, k) if x == y => Some((arena.modulo(x, k), k)),
+        Node::TDiv(y, k) if x == y => Some((arena.trem(x, k), k)),
+        _ => None,
+    }
 }
 
 fn occurs(arena: &Arena, inside: TermId, atom: TermId) -> bool {
@@ -417,6 +491,21 @@ fn without(whole: &Mono, part: &Mono) -> Mono {
     out
 }
 
+/// `p*n + p*k + rest` with a program id p is row p of rows of `n + k` elements.
+fn longer_strides(arena: &Arena, groups: &mut [Group]) {
+    let Some(near) = groups.iter().position(|g| g.stride.is_empty()) else { return };
+    for i in 0..groups.len() {
+        let ([(m, 1)], [stride]) = (groups[i].expr.terms.as_slice(), groups[i].stride.as_slice()) else { continue };
+        let program = matches!(m.as_slice(), [t] if matches!(arena.node(*t), Node::Var(v)
+            if matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_))));
+        let (m, k) = (m.clone(), groups[near].expr.coeff(m));
+        if program && k > 0 && matches!(arena.node(*stride), Node::Arg(_)) && groups[near].expr.terms.len() > 1 {
+            groups[near].expr.terms.retain(|(n, _)| *n != m);
+            groups[i].also = k;
+        }
+    }
+}
+
 /// Divides out the common factor; what it does not divide of the constant goes to `rest`.
 fn normalise(g: &mut Group, rest: &mut Poly) {
     let f = g.expr.terms.iter().filter(|(m, _)| !m.is_empty()).fold(0i128, |f, (_, c)| gcd(f, c.abs())).max(1);
@@ -432,6 +521,7 @@ fn normalise(g: &mut Group, rest: &mut Poly) {
     }
     g.expr = Poly { terms };
     g.factor *= f;
+    g.also *= f;
 }
 
 /// Coefficients of the variables in question, largest first: where a digit may begin.

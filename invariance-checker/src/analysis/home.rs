@@ -94,7 +94,7 @@ pub fn home(
     let s = arena.from_poly(stride);
     let sc = arena.mul(s, ct);
     let rest = arena.sub(offset, sc);
-    if offset == own {
+    if offset == own || first_of_row(arena, rest, s) {
         return Home::Row(s, vec![]);
     }
     if let Some((text, room)) = own_plane(arena, u, rest, sc, s, planes, show) {
@@ -112,6 +112,13 @@ pub fn home(
         None => {}
     }
     layout(arena, u, rest, s, guarded, show)
+}
+
+/// Element 0 of a row lies in it, since strides are positive.
+fn first_of_row(arena: &Arena, rest: TermId, s: TermId) -> bool {
+    let positive =
+        |(m, k): &(crate::term::Mono, i128)| *k > 0 && m.iter().all(|t| matches!(arena.node(*t), Node::Arg(_)));
+    arena.as_int(rest) == Some(0) && arena.poly(s).terms.iter().all(positive)
 }
 
 /// The pointer of the outermost load that contains `c`, if `c` occurs in the monomial only inside loads.

@@ -2,20 +2,20 @@
 //! change it, which needs that the cell it reads is written by its own program alone, and later.
 
 use super::site::Solved;
+use super::verdict::Condition;
 use crate::eval::Effects;
-use crate::term::{Arena, Facts, Load, Node, TermId, VarKind};
+use crate::term::{Arena, Load, Node, TermId, VarKind};
 
-/// Why a load of written memory is not shown to read the launch's input; `None` if it is.
+/// What a load of written memory needs to read the launch's input; an error says why it is not shown to.
 pub fn fault(
     arena: &mut Arena,
     effects: &Effects<'_>,
     site: &Solved<'_>,
     load: &Load,
-    facts: &Facts,
-) -> Option<String> {
+) -> Result<Option<Condition>, String> {
     let number = load.epoch - 1;
     let Some((order, loops)) = effects.load_order.get(&number) else {
-        return Some("a load of written memory whose place in the program is not known".into());
+        return Err("a load of written memory whose place in the program is not known".into());
     };
     for (i, s) in effects.sites.iter().enumerate() {
         let same = s.base == load.base || !matches!(arena.node(s.base), Node::ArgPtr(_));
@@ -23,19 +23,25 @@ pub fn fault(
             continue;
         }
         if (i as u32) < *order {
-            return Some("memory is read after the kernel may have written it".into());
+            return Err("memory is read after the kernel may have written it".into());
         }
         // A loop around both repeats the load after the store.
         let shared = effects.site_loops[i].iter().filter(|l| loops.contains(l)).count();
         if shared > 0 && !iterations_apart(arena, site) {
-            return Some("memory is read again in a loop that writes it".into());
+            return Err("memory is read again in a loop that writes it".into());
         }
     }
     // The load must stay within the cells of its own program: the same program ids, as digits of the address.
-    if !same_owner(arena, site, load, facts) {
-        return Some("reads memory that another program may have written".into());
+    if same_owner(arena, site, load) {
+        return Ok(None);
     }
-    None
+    // A row of a list is the work of one program if the grid has one for each tile of it, which only the launch can say.
+    let listed = site.coords.list.iter().any(|c| c.listed);
+    let alone = effects.sites.iter().filter(|s| s.base == load.base).count() == 1;
+    match load.base == site.site.base && load.offset == site.offset && listed && alone {
+        true => Ok(Some(Condition::OneWriter { base: load.base })),
+        false => Err("reads memory that another program may have written".into()),
+    }
 }
 
 /// Every iteration around the store is a coordinate of its own.
@@ -48,7 +54,7 @@ fn iterations_apart(arena: &mut Arena, site: &Solved<'_>) -> bool {
 
 /// The load reads the very cell that is stored, or a cell of the same row where rows belong to one program: the coordinates that were
 /// solved for program ids occur in it with the strides they have in the store.
-fn same_owner(arena: &mut Arena, site: &Solved<'_>, load: &Load, _facts: &Facts) -> bool {
+fn same_owner(arena: &mut Arena, site: &Solved<'_>, load: &Load) -> bool {
     let pids_known =
         |arena: &Arena, t: TermId| arena.free_vars(t).iter().all(|v| !arena.vars[v.0 as usize].kind.is_instance());
     // Program ids that occur in the address must all be determined by coordinates, else two programs share a cell.
@@ -77,6 +83,9 @@ fn same_owner(arena: &mut Arena, site: &Solved<'_>, load: &Load, _facts: &Facts)
     }
     // Each such coordinate must be a digit of the load's address with the store's stride.
     for c in &site.coords.list {
+        if c.also != 0 {
+            return false;
+        }
         let by_pid = c.solved.is_some_and(|t| used.iter().any(|v| *arena.node(t) == Node::Var(*v)));
         if !by_pid {
             continue;

@@ -6,7 +6,7 @@ use super::roles::{ArgReport, arg_reports};
 use super::site::{Solved, describe, instances, launch_facts};
 use super::usage::{LoadUse, Role, Usage, Walk};
 use super::verdict::{Condition, Problem};
-use super::{inplace, union};
+use super::{inplace, listed, owner, union};
 use crate::eval::{Effects, Evaluator, Site};
 use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,6 +158,13 @@ fn judge<'m>(
 ) -> Judged<'m> {
     let summed = aggregate(&mut e.arena, &mut solved);
     rows_exist(&mut e.arena, &mut solved);
+    if solved.owner.is_none() {
+        let coordinates: Vec<(VarId, TermId)> = solved.coords.list.iter().map(|c| (c.var, c.term)).collect();
+        if let Some((o, condition)) = owner::own(&mut e.arena, &[solved.value, solved.guard], &coordinates) {
+            solved.owner = Some(o);
+            solved.conditions.push(condition);
+        }
+    }
     let usage = use_of(&mut e.arena, &solved, !summed.is_empty());
     for v in &summed {
         if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
@@ -194,6 +201,7 @@ fn judge<'m>(
     out.rows = pick_rows(e, &out, declared, guarded, &summed);
     home_rule(e, &mut out, guarded);
     packed_rows(&mut e.arena, &mut out, declared);
+    listed::blocks(&mut e.arena, &mut out);
     for u in &out.usage.loads {
         if u.load.volatile {
             out.conditions.insert(Condition::Quiet { base: u.load.base });
@@ -246,7 +254,6 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
 
 fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     let mut walk_guard = Vec::new();
-    let outside = Facts::default();
     // Whether the element is written at all: conditions that are not the extent of a coordinate.
     let coordinate_only = |arena: &Arena, c: TermId| {
         !arena.any(c, |n| matches!(n, Node::Load(_)))
@@ -254,26 +261,41 @@ fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     };
     let arena_parts: Vec<TermId> =
         arena.conjuncts(solved.guard).into_iter().filter(|c| !coordinate_only(arena, *c)).collect();
-    let of_cases: Vec<TermId> = solved.cases.iter().flat_map(|c| arena.conjuncts(*c)).collect();
-    for c in arena.conjuncts(solved.guard).into_iter().chain(of_cases) {
+    // Where one part of a guard fails nothing is stored, whatever the parts after it read; those that read least go first.
+    let mut parts = arena.conjuncts(solved.guard);
+    parts.sort_by_key(|c| loads_in(arena, *c));
+    let cases: Vec<TermId> = solved.cases.iter().flat_map(|c| arena.conjuncts(*c)).collect();
+    let guard = parts.len();
+    let mut before = Facts::default();
+    for (i, c) in parts.into_iter().chain(cases).enumerate() {
         let free = !arena.free_vars(c).is_empty();
-        let reads = arena.any(c, |n| matches!(n, Node::Load(_) | Node::Opaque(..)));
-        if (reads || !free) && instances(arena, c).is_empty() {
-            walk_guard.push(c);
+        let reads = loads_in(arena, c) > 0 || arena.any(c, |n| matches!(n, Node::Opaque(..)));
+        let placed = instances(arena, c).is_empty();
+        if (reads || !free) && placed && !listed::exists(arena, solved, c) {
+            walk_guard.push((c, before.clone()));
+        }
+        if i < guard && (placed || !reads) {
+            before.assume(arena, c);
         }
     }
     let mut walk = Walk::new(arena, solved.owner.clone());
     walk.visit(solved.value, &solved.facts, Role::Value);
-    for c in walk_guard {
-        walk.visit(c, &outside, Role::Tree);
+    for (c, facts) in walk_guard {
+        walk.visit(c, &facts, Role::Tree);
     }
     if with_guard {
         // What decides which instances are combined; the range of a coordinate does not.
         for c in arena_parts {
-            walk.visit(c, &outside, Role::Tree);
+            walk.visit(c, &Facts::default(), Role::Tree);
         }
     }
     walk.usage
+}
+
+fn loads_in(arena: &Arena, t: TermId) -> usize {
+    let mut loads = 0;
+    arena.walk(t, |_, n| loads += usize::from(matches!(n, Node::Load(_))));
+    loads
 }
 
 fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged<'_>, summed: &[VarId]) {
@@ -295,11 +317,16 @@ fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged
         out.problems.push(Problem::Undefined { op });
     }
     for u in out.usage.loads.clone() {
-        if u.load.epoch > 0
-            && let Some(why) = inplace::fault(&mut e.arena, effects, &out.solved, &u.load, &u.facts)
-        {
-            out.problems.push(Problem::Schedule { why });
+        if u.load.epoch > 0 {
+            match inplace::fault(&mut e.arena, effects, &out.solved, &u.load) {
+                Ok(needs) => out.conditions.extend(needs),
+                Err(why) => out.problems.push(Problem::Schedule { why }),
+            }
         }
+    }
+    if !out.usage.bounds.is_empty() {
+        let coordinate = "of its sequence or group".to_owned();
+        out.problems.push(Problem::Index { coordinate });
     }
 }
 
@@ -354,10 +381,24 @@ fn pick_rows(
     guarded: bool,
     summed: &[VarId],
 ) -> Vec<VarId> {
-    if let Some(o) = &j.solved.owner {
-        let row = j.solved.coords.list.iter().find(|c| c.term == o.row).map(|c| c.var);
-        return row.into_iter().chain([o.sequence]).collect();
+    if let Some(o) = &j.solved.owner
+        && let Some(row) = j.solved.coords.list.iter().find(|c| Some(c.term) == o.row)
+    {
+        return vec![row.var, o.sequence];
     }
+    let mut rows = rows_by_address(e, j, declared, guarded, summed);
+    let sequence = j.solved.owner.as_ref().map(|o| o.sequence);
+    rows.extend(sequence.filter(|s| !rows.contains(s)));
+    rows
+}
+
+fn rows_by_address(
+    e: &mut Evaluator<'_>,
+    j: &Judged<'_>,
+    declared: &BTreeSet<TermId>,
+    guarded: bool,
+    summed: &[VarId],
+) -> Vec<VarId> {
     let by_guard: Vec<VarId> = j
         .solved
         .coords
@@ -382,7 +423,13 @@ fn pick_rows(
                     .any(|u| home(&mut e.arena, u, *c, j.solved.offset, guarded, &planes, &name) != Home::Absent)
             })
             .collect();
-        return if used.is_empty() { vec![*first] } else { used };
+        let mut rows = if used.is_empty() { vec![*first] } else { used };
+        rows.extend(listed::rows(j).into_iter().filter(|c| !by_guard.contains(c)));
+        return rows;
+    }
+    let listed = listed::rows(j);
+    if !listed.is_empty() {
+        return listed;
     }
     let mut skipped = Vec::new();
     // A row of the batch is found through the program id (or a ticket), not by a loop or a lane alone.
@@ -425,13 +472,26 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
     let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
     let mut plain: BTreeSet<TermId> = BTreeSet::new();
     let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
+    // By which of the row's numbers a pointer is read, and whether that counts tokens through all sequences.
+    let mut numbered: BTreeMap<TermId, BTreeSet<BTreeSet<(VarId, bool)>>> = BTreeMap::new();
+    let token = j.solved.owner.as_ref().and_then(|o| o.row);
+    let token = j.solved.coords.list.iter().find(|c| Some(c.term) == token).map(|c| c.var);
     for u in j.usage.loads.clone() {
-        if j.solved.owner.as_ref().is_some_and(|o| u.term == o.begin || u.term == o.end) {
-            continue;
-        }
-        let mut row = false;
-        for &c in &j.rows.clone() {
-            match home(&mut e.arena, &u, c, j.solved.offset, guarded, &planes, &name) {
+        let (mut row, mut numbers) = (false, BTreeSet::new());
+        let of_sequence = j.solved.owner.clone().and_then(|o| {
+            let home = owner::home_of_sequence(&mut e.arena, &u, &o, guarded, &planes, &name)?;
+            Some((token.unwrap_or(o.sequence), home))
+        });
+        let of_tokens = of_sequence.is_some();
+        let homes: Vec<(VarId, Home)> = match of_sequence {
+            Some(one) => vec![one],
+            None => {
+                let of = |c: &VarId| (*c, home(&mut e.arena, &u, *c, j.solved.offset, guarded, &planes, &name));
+                j.rows.iter().map(of).collect()
+            }
+        };
+        for (c, home) in homes {
+            match home {
                 Home::Absent => {}
                 Home::Placed(through) => {
                     row = true;
@@ -439,6 +499,7 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
                 }
                 Home::Row(s, conditions) => {
                     row = true;
+                    numbers.insert((c, of_tokens || Some(c) == token));
                     j.by_row.insert(u.load.base);
                     j.rooms
                         .extend(conditions.iter().filter(|c| c.room().is_some()).map(|c| (c.clone(), u.facts.clone())));
@@ -453,6 +514,9 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
                 }
             }
         }
+        if !numbers.is_empty() {
+            numbered.entry(u.load.base).or_default().insert(numbers);
+        }
         if !row {
             match computed_from_row(&mut e.arena, &u, &j.rows) {
                 true => {
@@ -465,6 +529,11 @@ fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
         }
     }
     j.strides = strides;
+    for (base, ways) in numbered {
+        if j.solved.owner.is_some() && ways.len() > 1 {
+            mixed.entry(base).or_insert_with(|| "is read by token and by sequence".into());
+        }
+    }
     for &base in &j.by_row {
         if plain.contains(&base) {
             mixed.entry(base).or_insert_with(|| "is read by row and also at places that are not the row's".into());
@@ -491,7 +560,7 @@ fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
 fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId>) {
     let list = j.solved.coords.list.clone();
     for (i, c) in list.iter().enumerate() {
-        let Some(packed) = c.packed.filter(|_| j.rows.contains(&c.var)) else { continue };
+        let Some(packed) = c.packed.filter(|_| j.rows.contains(&c.var) && !c.listed) else { continue };
         let column = |arena: &Arena, low: TermId| {
             j.usage.loads.iter().any(|u| {
                 !j.by_row.contains(&u.load.base)

@@ -7,6 +7,7 @@ pub mod home;
 pub mod infer;
 pub mod inplace;
 pub mod judge;
+mod listed;
 pub mod measure;
 pub mod owner;
 pub mod roles;

@@ -34,6 +34,15 @@ pub struct Solved<'m> {
     pub limits: Vec<(TermId, TermId)>,
 }
 
+/// How another store to the same memory was taken apart.
+#[derive(Clone, Debug, Default)]
+pub struct Like {
+    /// Its rows are places in a list of rows.
+    pub listed: bool,
+    /// Its digits: stride of the coordinate, and where it was split.
+    pub splits: Vec<(crate::term::Mono, i128)>,
+}
+
 /// Facts that hold in every launch: program ids are below the grid size, and what the kernel assumes.
 pub fn launch_facts(e: &mut Evaluator<'_>, assumed: &[TermId]) -> Facts {
     let mut facts = Facts::default();
@@ -54,14 +63,19 @@ pub fn instances(arena: &Arena, t: TermId) -> Vec<VarId> {
     arena.free_vars(t).iter().copied().filter(|v| arena.vars[v.0 as usize].kind.is_instance()).collect()
 }
 
-/// Solves a site. `force` are splits that other sites of the same base needed.
-pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128]) -> Solved<'m> {
+/// Solves a site, its coordinates at least as in `like`.
+pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) -> Solved<'m> {
     let site = &Site { guard: settled(arena, base, site.guard), ..site.clone() };
     let original = base.with(arena, site.guard);
     let offset = arena.simplify(site.offset, &original);
     let mut coords = Coords::of_address(arena, offset);
-    for &factor in force {
-        coords.split_at(arena, &original, factor);
+    let mut conditions = Vec::new();
+    if like.listed {
+        let all = instances(arena, offset);
+        coords.scatter(arena, &all, &mut conditions);
+    }
+    for split in &like.splits {
+        coords.split_at(arena, &original, split);
     }
     if matches!(site.kind, SiteKind::Atomic(_)) {
         // What the atomic combines depends on which instances reach an element, so every digit is made a coordinate.
@@ -70,7 +84,6 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128
     }
     let mut owner: Option<Owner> = None;
     let mut extra: HashMap<TermId, TermId> = HashMap::default();
-    let mut conditions = Vec::new();
     let mut rounds = 0;
     loop {
         let mut out = apply(arena, base, site, offset, &coords, &extra);
@@ -84,7 +97,7 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128
             continue;
         }
         if owner.is_none() {
-            let rows: Vec<TermId> = coords.list.iter().map(|c| c.term).collect();
+            let rows: Vec<(TermId, bool)> = coords.list.iter().map(|c| (c.term, c.listed)).collect();
             let roots = [out.value, out.guard];
             if let Some((o, map, needs)) = owner::find(arena, &out.facts, &roots, &rows, coords.list.len() as u32) {
                 owner = Some(o);
@@ -94,6 +107,9 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, force: &[i128
             }
         }
         if coords.split(arena, &original, &out.left) {
+            // The coordinates are new ones: their sequence is looked for again.
+            (owner, extra) = (None, HashMap::default());
+            conditions.retain(|c| !owner::needed(c));
             continue;
         }
         return finish(arena, out);
@@ -169,10 +185,12 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
             term,
             stride: old.stride.clone(),
             factor,
+            also: old.also * (factor / old.factor),
             definition,
             packed,
             solved: None,
             remainder: name == "d",
+            listed: old.listed,
         });
     }
     let high = arena.scale(parts[0].term, k);

@@ -1,7 +1,7 @@
 //! Several stores to one pointer are one site, by cases: the later one wins, and which case applies must itself be a function of the
 //! coordinates and of S. Judged one by one, two stores chosen by program id would both look invariant.
 
-use super::site::{Solved, instances, solve};
+use super::site::{Like, Solved, instances, solve};
 use super::usage::is_param;
 use crate::eval::Site;
 use crate::term::Map as HashMap;
@@ -102,16 +102,18 @@ fn gcd(a: i128, b: i128) -> i128 {
 }
 
 fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<Solved<'m>, String> {
-    let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &[])).collect();
+    let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &Like::default())).collect();
     if solved.len() == 1 {
         return Ok(solved.remove(0));
     }
-    let mut splits: Vec<i128> = solved.iter().flat_map(|s| s.coords.splits()).collect();
+    let listed = solved.iter().any(|s| s.coords.list.iter().any(|c| c.listed));
+    let mut splits: Vec<(crate::term::Mono, i128)> = solved.iter().flat_map(|s| s.coords.splits()).collect();
     splits.sort_unstable();
     splits.dedup();
     splits.reverse();
     if solved.iter().any(|s| s.coords.shape() != solved[0].coords.shape()) {
-        solved = sites.iter().map(|s| solve(arena, base, s, &splits)).collect();
+        let like = Like { listed, splits };
+        solved = sites.iter().map(|s| solve(arena, base, s, &like)).collect();
     }
     let shape = solved[0].coords.shape();
     for s in &solved {

@@ -53,6 +53,8 @@ pub struct Usage {
     pub opaque: BTreeSet<(String, u32)>,
     /// Instance variables that are left.
     pub instances: BTreeSet<VarId>,
+    /// Where the row's sequence lies in the batch (or its group in a list, and how many share it) is used as a number: how.
+    pub bounds: BTreeSet<Role>,
 }
 
 /// A walk over one or more terms.
@@ -75,6 +77,10 @@ impl<'a> Walk<'a> {
     /// Visits `t`, which is used in `role` where `facts` hold.
     pub fn visit(&mut self, t: TermId, facts: &Facts, role: Role) {
         if !self.seen.insert((t, facts.scope(), role)) || self.arena.stopped() {
+            return;
+        }
+        if self.owner.as_ref().is_some_and(|o| o.is_bound(t)) {
+            self.usage.bounds.insert(role);
             return;
         }
         let node = self.arena.node(t).clone();
@@ -161,12 +167,8 @@ impl<'a> Walk<'a> {
         let skip = self.relative_atoms(p);
         for (m, _) in &p.terms {
             for &t in m {
-                if skip.contains(&t) {
-                    // Still read, but only as a position within the sequence or its length.
-                    if let Node::Load(l) = *self.arena.node(t) {
-                        self.note_load(t, l, facts, Role::Tree);
-                    }
-                } else {
+                // A position within the sequence or its length is the row's own.
+                if !skip.contains(&t) {
                     self.visit(t, facts, role);
                 }
             }
@@ -176,10 +178,10 @@ impl<'a> Walk<'a> {
     /// The row coordinate and the bounds of its sequence, where they occur only as differences.
     fn relative_atoms(&self, p: &Poly) -> Vec<TermId> {
         let Some(o) = &self.owner else { return vec![] };
-        let atoms = [o.row, o.begin, o.end];
+        let atoms = o.relative();
         let sum: i128 = atoms.iter().map(|a| p.coeff(&[*a])).sum();
         let alone = p.terms.iter().all(|(m, _)| m.len() < 2 || !m.iter().any(|t| atoms.contains(t)));
-        if sum == 0 && alone { atoms.to_vec() } else { vec![] }
+        if sum == 0 && alone { atoms } else { vec![] }
     }
 
     fn note_load(&mut self, t: TermId, load: Load, facts: &Facts, role: Role) {
@@ -221,6 +223,13 @@ impl<'a> Walk<'a> {
                 continue;
             }
             params.iter().for_each(|&t| self.param(t, Role::Address));
+            // Data of the row's sequence: the home rule looks at it.
+            if let ([t], Some(o)) = (index.as_slice(), &self.owner)
+                && o.is_bound(*t)
+                && !o.group
+            {
+                continue;
+            }
             for &t in &index {
                 if !matches!(self.arena.node(t), Node::Var(_)) {
                     self.visit(t, facts, Role::Index);

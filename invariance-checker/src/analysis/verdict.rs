@@ -20,6 +20,25 @@ pub enum Condition {
         /// The pointer.
         base: TermId,
     },
+    /// One number for a block of places in a list of rows is the number of every row that is listed there.
+    OwnerOfBlock {
+        /// Where the numbers are.
+        base: TermId,
+        /// Places in a block.
+        places: i128,
+    },
+    /// Groups of a list do not overlap.
+    Groups {
+        /// Where the numbers of their first places are.
+        starts: TermId,
+        /// Where their sizes are.
+        sizes: TermId,
+    },
+    /// No element is written by two programs.
+    OneWriter {
+        /// What is written.
+        base: TermId,
+    },
     /// Nothing else writes what a volatile load reads.
     Quiet {
         /// The pointer.
@@ -120,6 +139,9 @@ impl Condition {
             Condition::PrefixSum { base } => format!("prefix-sum({})", show(*base)),
             Condition::NotBefore { base } => format!("search-finds-owner({})", show(*base)),
             Condition::Distinct { base } => format!("distinct({})", show(*base)),
+            Condition::OwnerOfBlock { base, .. } => format!("owner-of-block({})", show(*base)),
+            Condition::Groups { starts, sizes } => format!("groups({}, {})", show(*starts), show(*sizes)),
+            Condition::OneWriter { base } => format!("one-writer({})", show(*base)),
             Condition::Quiet { base } => format!("quiet({})", show(*base)),
             Condition::AtIndex { coordinate } => format!("at-index({coordinate})"),
             Condition::Finite { what } => format!("finite({what})"),
@@ -139,14 +161,28 @@ impl Condition {
         match self {
             Condition::PrefixSum { base } => {
                 format!(
-                    "{} holds prefix sums: it does not decrease, and a row's sequence s has cu[s] <= row < cu[s+1]",
+                    "{} holds prefix sums: it does not decrease, and a sequence lies between two neighbours",
                     show(*base)
                 )
             }
             Condition::NotBefore { base } => {
                 format!("the sequence that the kernel finds for a row in {} begins at or before the row", show(*base))
             }
-            Condition::Distinct { base } => format!("no two rows of a launch have the same number in {}", show(*base)),
+            Condition::Distinct { base } => {
+                format!("no two rows that a launch stores have the same number in {}", show(*base))
+            }
+            Condition::OwnerOfBlock { base, places } => format!(
+                "{} holds one number for {places} places of the list of rows, which is the number of every row that is listed there",
+                show(*base)
+            ),
+            Condition::Groups { starts, sizes } => format!(
+                "the groups of a list, {0} places from {1} on, do not overlap: a place belongs to one group",
+                show(*sizes),
+                show(*starts)
+            ),
+            Condition::OneWriter { base } => {
+                format!("no element of {} is written by two programs: the grid has one for each tile", show(*base))
+            }
             Condition::Quiet { base } => {
                 format!("nothing writes {} while the kernel runs (volatile load)", show(*base))
             }

@@ -309,15 +309,16 @@ impl Arena {
                 (r, Some(b)) if b > 0 => Range { lo: r.lo.map(|x| x / b), hi: r.hi.map(|x| x / b) },
                 _ => Range::default(),
             },
-            Node::TRem(a, b) => match self.as_int(b) {
-                Some(b) if b != 0 => {
-                    let r = self.range(a);
+            Node::TRem(a, b) => match (self.range(a), self.as_int(b)) {
+                (r, Some(b)) if b != 0 => {
                     let most = b.abs() - 1;
                     Range {
                         lo: Some(if r.lo.is_some_and(|x| x >= 0) { 0 } else { -most }),
                         hi: Some(if r.hi.is_some_and(|x| x <= 0) { 0 } else { most }),
                     }
                 }
+                // The sign of the dividend and no larger, whatever the divisor.
+                (r, None) if r.lo.is_some_and(|lo| lo >= 0) => Range { lo: Some(0), hi: r.hi },
                 _ => Range::default(),
             },
             Node::Min(a, b) => {

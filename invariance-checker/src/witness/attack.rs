@@ -54,7 +54,9 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
                 _ => {}
             },
             Problem::Mixed { base, .. } => {
-                if let (Node::ArgPtr(i), Some(j)) = (e.arena.node(*base).clone(), j) {
+                // The other rows of packed data are not found by a stride alone.
+                let packed = j.is_some_and(|j| j.solved.owner.is_some());
+                if let (Node::ArgPtr(i), Some(j), false) = (e.arena.node(*base).clone(), j, packed) {
                     for s in row_strides(e, j, *base) {
                         add(Attack::Others(i, s), p);
                     }
@@ -218,7 +220,7 @@ impl Attack {
                         let env = Env { vars: HashMap::new(), trial: first };
                         let numbers: Vec<Option<i128>> = strides.iter().map(|s| number(&e.arena, *s, &env)).collect();
                         let fill = match numbers.as_slice() {
-                            [] => continue,
+                            [] if !e.arena.has_instance(u.load.offset) => continue,
                             // One stride, and the outermost: whole rows repeat.
                             [Some(s)] if *s > 1 => Fill::Period(*s as u64),
                             _ => Fill::Constant,

@@ -11,6 +11,7 @@ sys.path.insert(0, str(HERE.parent / "corpus"))
 from ttir_dump import make_source, portable, to_ir  # noqa: E402
 import kernels  # noqa: E402
 import launches  # noqa: E402, F401
+import lists  # noqa: E402, F401
 
 
 def main():

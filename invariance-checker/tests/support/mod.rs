@@ -4,8 +4,10 @@
 
 #![allow(dead_code, reason = "each test crate uses its own part")]
 
+mod host;
 pub mod mutate;
 
+use host::Host;
 use invariance_checker::analysis::measure::Numbers;
 use invariance_checker::float::{Round, encode};
 use invariance_checker::interp::{Arg, Buffer, Launch, Memory, Options, ProgramOrder, TrapKind, run};
@@ -61,6 +63,21 @@ enum Word {
     Pool(usize),
     /// So many pages for each item.
     Table(usize),
+    /// Prefix sums of the items' lengths: where each begins, and where the last ends.
+    Begins,
+    /// Where each item ends.
+    Ends,
+    /// Rows of so many elements for every token of every item.
+    Packed(usize),
+    PackedOut(usize),
+    /// The items by owner, in blocks of so many places.
+    List(usize),
+    /// The owner of each block of the list.
+    BlockOwner(usize),
+    /// How many places the list has.
+    ListLen(usize),
+    /// Of each group of the list with blocks of one: first place, number of places, owner.
+    Group(usize),
     Batch,
     Flat(i64),
     Vary(i64, i64),
@@ -143,6 +160,14 @@ impl Spec {
                 "scratch" => Word::Scratch(len(1)),
                 "pool" => Word::Pool(len(1)),
                 "table" => Word::Table(len(1)),
+                "begins" => Word::Begins,
+                "ends" => Word::Ends,
+                "packed" => Word::Packed(len(1)),
+                "packedout" => Word::PackedOut(len(1)),
+                "list" => Word::List(len(1)),
+                "blockowner" => Word::BlockOwner(len(1)),
+                "listlen" => Word::ListLen(len(1)),
+                "group" => Word::Group(len(1)),
                 "batch" => Word::Batch,
                 "flat" => Word::Flat(n(1)),
                 "vary" => Word::Vary(n(1), n(2)),
@@ -364,11 +389,14 @@ impl Setup<'_> {
         let mut memory = Memory::new();
         let mut outputs = Vec::new();
         let pages = self.pages(rng);
+        let host = self.host(rng);
         let mut args = Vec::new();
         for (i, (param, (name, word))) in self.kernel.params.iter().zip(&self.spec.args).enumerate() {
             let ty = self.kernel.ty(param.value);
             args.push(match ty.pointee() {
-                Some(elem) => self.buffer(&mut memory, rng, (i, name, word), elem, &pages, &mut outputs),
+                Some(elem) => {
+                    self.buffer(&mut memory, rng, (i, name, word), elem, (&pages, host.as_ref()), &mut outputs)
+                }
                 None => self.number(word, ty.scalar_elem().is_some_and(Scalar::is_float)),
             });
         }
@@ -392,6 +420,15 @@ impl Setup<'_> {
             (o.param, o.at.iter().map(|i| bits[*i]).collect(), sentinel(memory.elem(o.buffer)))
         };
         Some(outputs.into_iter().map(read).collect())
+    }
+
+    /// How the host lays out the batch, where the kernel needs to know.
+    fn host(&self, rng: &mut Rng) -> Option<Host> {
+        use Word::{Begins, BlockOwner, Ends, Group, List, ListLen, Packed, PackedOut};
+        let asks = |(_, w): &(String, Word)| {
+            matches!(w, Begins | Ends | Packed(_) | PackedOut(_) | List(_) | BlockOwner(_) | ListLen(_) | Group(_))
+        };
+        self.spec.args.iter().any(asks).then(|| Host::new(self.batch, self.row, self.own, rng))
     }
 
     /// Physical pages of every item, where the kernel has page tables.
@@ -419,7 +456,7 @@ impl Setup<'_> {
         rng: &mut Rng,
         (index, name, word): (usize, &str, &Word),
         elem: Scalar,
-        pages: &[Vec<usize>],
+        (pages, host): (&[Vec<usize>], Option<&Host>),
         outputs: &mut Vec<Output>,
     ) -> Arg {
         let mut own = Rng::new(self.own.wrapping_add(index as u64));
@@ -463,11 +500,40 @@ impl Setup<'_> {
                 bits
             }
             Word::Table(_) => pages.iter().flatten().map(|p| *p as u64).collect(),
-            other => panic!("{other:?} is not a buffer"),
+            other => {
+                let (host, fill) = (host.unwrap_or_else(|| panic!("{other:?} is not a buffer")), self.batch as u64);
+                let more = |mut bits: Vec<u64>, fill: u64| {
+                    bits.extend([fill; 16]);
+                    bits
+                };
+                let tokens = host.begins[self.batch];
+                match other {
+                    Word::Begins => host.begins.iter().map(|b| *b as u64).chain([tokens as u64 + 2; 8]).collect(),
+                    Word::Ends => host.begins[1..].iter().map(|b| *b as u64).chain([tokens as u64 + 2; 8]).collect(),
+                    Word::Packed(len) => {
+                        let mut bits = random(rng, tokens * len + slack);
+                        let (from, to) = (host.begins[self.row] * len, host.begins[self.row + 1] * len);
+                        bits[from..to].copy_from_slice(&random(&mut own, to - from));
+                        bits
+                    }
+                    Word::PackedOut(len) => {
+                        vec![if self.stored_only { sentinel(elem) } else { 0 }; tokens * len + slack]
+                    }
+                    Word::List(block) => more(host.list(*block), fill),
+                    Word::BlockOwner(block) => more(host.owners_of_blocks(*block), 0),
+                    Word::ListLen(block) => vec![host.list(*block).len() as u64],
+                    Word::Group(what) => host.groups().iter().map(|g| g[*what]).collect(),
+                    other => panic!("{other:?} is not a buffer"),
+                }
+            }
         };
         let buffer = memory.add_bits(elem, &bits);
         if let Word::Out(len) | Word::InOut(len) | Word::OutTransposed(len) = word {
             let at = at(*len, matches!(word, Word::OutTransposed(_)));
+            outputs.push(Output { param: name.to_owned(), buffer, at });
+        }
+        if let (Word::PackedOut(len), Some(host)) = (word, host) {
+            let at = (host.begins[self.row] * len..host.begins[self.row + 1] * len).collect();
             outputs.push(Output { param: name.to_owned(), buffer, at });
         }
         Arg::Ptr(buffer)
