@@ -35,41 +35,63 @@ struct Rows {
       for (int i = 0; i < 64; i++)
         if (!row_sees(position[(i >> 1) & 1], first + (i >> 2) * 8 + t * 2 + (i & 1), p.window)) s[i] = -INFINITY;
     }
+    // Both rows side by side, four maxima each: one after the other they would wait for themselves. The order of maxima is free.
+    float high[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) high[h][i] = fmaxf(s[i * 4 + h * 2], s[i * 4 + h * 2 + 1]);
+#pragma unroll
+    for (int i = 4; i < 16; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) high[h][i & 3] = fmaxf(high[h][i & 3], fmaxf(s[i * 4 + h * 2], s[i * 4 + h * 2 + 1]));
     float next[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      float high = s[h * 2];
+    for (int h = 0; h < 2; h++) next[h] = fmaxf(fmaxf(high[h][0], high[h][1]), fmaxf(high[h][2], high[h][3]));
 #pragma unroll
-      for (int i = 0; i < 16; i++) high = fmaxf(high, fmaxf(s[i * 4 + h * 2], s[i * 4 + h * 2 + 1]));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 1));
-      high = fmaxf(high, __shfl_xor_sync(~0u, high, 2));
-      next[h] = fmaxf(state[h].c, __fmul_rn(high, p.scale_log2));
-      alpha[h] = row_sees_any(position[h], first, KV_TILE, p.window) ? exp2_tree(__fsub_rn(state[h].c, next[h])) : 1.0f;
+    for (int exchange = 1; exchange <= 2; exchange *= 2)
+#pragma unroll
+      for (int h = 0; h < 2; h++) next[h] = fmaxf(next[h], __shfl_xor_sync(~0u, next[h], exchange));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      next[h] = fmaxf(state[h].c, __fmul_rn(next[h], p.scale_log2));
+      const float factor = exp2_tree(__fsub_rn(state[h].c, next[h]));
+      alpha[h] = row_sees_any(position[h], first, KV_TILE, p.window) ? factor : 1.0f;
       state[h].c = next[h];
     }
-    // A score times the scale exceeds its row's `next` by half a unit in the last place of `next` at most: by less than 128
-    // where |next| is below 2^32. Elsewhere the exponents are clamped here and stand for themselves below: x * 1 - 0.
-    float scale = p.scale_log2;
-    if (!__all_sync(~0u, fabsf(next[0]) < 4294967296.0f && fabsf(next[1]) < 4294967296.0f)) {
+    // Row by row, so that the compiler mixes the instructions of no more elements than it has registers for: the branch in
+    // between is one that it cannot move them over.
 #pragma unroll
-      for (int i = 0; i < 64; i++) s[i] = fminf(fmaxf(__fmaf_rn(s[i], scale, -next[(i >> 1) & 1]), -127.0f), 128.0f);
+    for (int h = 0; h < 2; h++) probabilities(s, h, next[h], alpha[h]);
+  }
+
+  // One row's scores into probabilities, added to its denominator.
+  __device__ __forceinline__ void probabilities(float (&s)[64], int h, float c, float alpha) {
+    // A score times the scale exceeds its row's `c` by half a unit in the last place of `c` at most: by less than 128 where
+    // |c| is below 2^32. Elsewhere the exponents are clamped here and stand for themselves below: x * 1 - 0.
+    float scale = p.scale_log2;
+    if (!__all_sync(~0u, fabsf(c) < 4294967296.0f)) {
+#pragma unroll
+      for (int i = 0; i < 64; i++)
+        if (((i >> 1) & 1) == h) s[i] = fminf(fmaxf(__fmaf_rn(s[i], scale, -c), -127.0f), 128.0f);
       scale = 1.0f;
-      next[0] = next[1] = 0.0f;
+      c = 0.0f;
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int e = 0; e < 2; e++) {
+      float l = __fmul_rn(state[h].l[e], alpha);
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        float l = __fmul_rn(state[h].l[e], alpha[h]);
-#pragma unroll
-        for (int k = 0; k < 8; k++) {
-          float &a = s[k * 8 + h * 2 + e], &b = s[k * 8 + 4 + h * 2 + e];
-          a = exp2_tree<true>(__fmaf_rn(a, scale, -next[h]));
-          b = exp2_tree<true>(__fmaf_rn(b, scale, -next[h]));
-          l = __fadd_rn(l, __fadd_rn(a, b));
-        }
-        state[h].l[e] = l;
+      for (int k = 0; k < 8; k++) {
+        float &a = s[k * 8 + h * 2 + e], &b = s[k * 8 + 4 + h * 2 + e];
+        a = exp2_tree<true>(__fmaf_rn(a, scale, -c));
+        b = exp2_tree<true>(__fmaf_rn(b, scale, -c));
+        l = __fadd_rn(l, __fadd_rn(a, b));
       }
+      state[h].l[e] = l;
+    }
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+      if (((i >> 1) & 1) == h) asm volatile("" : "+f"(s[i]));
   }
 
   // acc * alpha. Where no row of the warp has a new maximum every factor is exactly 1.
@@ -100,21 +122,38 @@ struct Rows {
       if (sees[h]) total[h] = first[h] ? next : merged;
       total_valid[h] = total_valid[h] || sees[h];
     }
+    // What nearly all warps do: rows that see the split and have a total.
+    if (__all_sync(~0u, sees[0] && sees[1] && !first[0] && !first[1])) {
+#pragma unroll
+      for (int i = 0; i < HALVES * 8; i++) {
+        float old[4];
+        load_total(i, old);
+#pragma unroll
+        for (int e = 0; e < 4; e++) acc[i * 4 + e] = __fmaf_rn(acc[i * 4 + e], b[e >> 1], __fmul_rn(old[e], a[e >> 1]));
+        if (!last) store_total(i, &acc[i * 4]);
+      }
+      return;
+    }
     const bool has_total = !(first[0] && first[1]);
 #pragma unroll
     for (int i = 0; i < HALVES * 8; i++) {
       float old[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (has_total)
-        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(old[0]), "=f"(old[1]), "=f"(old[2]), "=f"(old[3]) : "r"(total_slot + i * THREADS * 16) : "memory");
+      if (has_total) load_total(i, old);
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int h = e >> 1;
         const float now = acc[i * 4 + e], merged = __fmaf_rn(now, b[h], __fmul_rn(old[e], a[h]));
         acc[i * 4 + e] = sees[h] ? (first[h] ? now : merged) : old[e];
       }
-      if (!last)
-        asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(total_slot + i * THREADS * 16), "f"(acc[i * 4]), "f"(acc[i * 4 + 1]), "f"(acc[i * 4 + 2]), "f"(acc[i * 4 + 3]) : "memory");
+      if (!last) store_total(i, &acc[i * 4]);
     }
+  }
+
+  __device__ __forceinline__ void load_total(int i, float (&v)[4]) const {
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(total_slot + i * THREADS * 16) : "memory");
+  }
+  __device__ __forceinline__ void store_total(int i, const float *v) const {
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(total_slot + i * THREADS * 16), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
   }
 
   __device__ __forceinline__ void store(float (&acc)[HALVES * 32], const QueryBlock &block, unsigned head, int row) const {

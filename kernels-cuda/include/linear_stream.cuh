@@ -88,12 +88,10 @@ struct Stream {
 
   // The weights do not wait for the predecessor: they fill the ring while it ends.
   __device__ __forceinline__ void produce_weights() {
-    prefetch_map(weight_map);
     produce(weight_map, 0, STEP * ROWS * 128, p.tiles_m > 1 ? EVICT_NORMAL : EVICT_FIRST,
             [&](unsigned tile) -> int { return tile / p.tiles_m * ROWS; });
   }
   __device__ __forceinline__ void produce_x() {
-    prefetch_map(x_map);
     wait_for_predecessor();
     produce(x_map, STEP * ROWS * 128, STEP * x_bytes, EVICT_LAST, [&](unsigned tile) -> int { return tile % p.tiles_m * TOKENS; });
   }
@@ -405,6 +403,9 @@ __device__ __forceinline__ void linear_stream(const CUtensorMap &weight_map, con
       p, &weight_map, &x_map, base, barriers, barriers + 8 * STREAM_STAGES_MAX, exchange, barriers + STREAM_BARRIER_BYTES,
       rank, blockIdx.x / CLUSTER, gridDim.x / CLUSTER, x_bytes, group_bytes, stage_bytes};
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  // Before the barriers are made: fetching a map takes as long.
+  if (threadIdx.x == SHAPE::CONSUMERS * 32) prefetch_map(&weight_map);
+  if (threadIdx.x == SHAPE::CONSUMERS * 32 + 32) prefetch_map(&x_map);
   if (threadIdx.x == 0) {
     for (int i = 0; i < static_cast<int>(p.stages); i++) {
       barrier_init(stream.full + 8 * i, 2);

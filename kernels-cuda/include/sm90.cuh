@@ -100,9 +100,8 @@ __device__ __forceinline__ void tensor_store(const CUtensorMap *map, int x, int 
                : "memory");
 }
 __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// All committed copies have read their source; or are complete.
+// All committed copies have read their source.
 __device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -128,6 +127,10 @@ __device__ __forceinline__ uint64_t descriptor_k_major(uint32_t address) {
 __device__ __forceinline__ uint64_t descriptor_mn_major(uint32_t address, uint32_t column_bytes) {
   return static_cast<uint64_t>((address >> 4) & 0x3FFF) | (static_cast<uint64_t>((column_bytes >> 4) & 0x3FFF) << 16) |
          (static_cast<uint64_t>(1024 >> 4) << 32) | (1ull << 62);
+}
+// The same operand `units` of 16 bytes further on. Addresses lie in the low 14 bits and do not overflow them.
+__device__ __forceinline__ uint64_t descriptor_at(uint64_t descriptor, uint32_t units) {
+  return (descriptor & 0xFFFFFFFF00000000ull) | (static_cast<uint32_t>(descriptor) + units);
 }
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

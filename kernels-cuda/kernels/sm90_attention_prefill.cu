@@ -24,46 +24,70 @@ struct PrefillShape {
   static constexpr uint32_t Q_BYTES = HALVES * ROWS * 128;
   static constexpr uint32_t TOTAL_BYTES = D / 2 * 4 * 256;
   static constexpr uint32_t SHARED_BYTES = 1024 + Q_BYTES + STAGES * 2 * KV_TILE_BYTES<HALVES> + TOTAL_BYTES;
+  static_assert(ROWS == 128 && KV_TILE == 128, "the halves of q and of K lie equally far apart");
   static_assert(SHARED_BYTES + 32 * STAGES <= 232448, "a block has at most 227 KiB of shared memory");
 };
 
+// The two products of a tile. Descriptors count in 16-byte units, so that a part further on is an addition away.
 template <int HALVES>
 struct Products {
   using SHAPE = PrefillShape<HALVES>;
-  uint32_t q_tile;
+  static constexpr uint32_t STAGE_UNITS = 2 * KV_TILE_BYTES<HALVES> / 16;
+  uint64_t q, k, v;  // of this warpgroup's rows, and of the first stage
 
-  __device__ __forceinline__ void issue_scores(float (&s)[64], uint32_t k_tile) const {
+  __device__ __forceinline__ Products(uint32_t q_rows, uint32_t ring)
+      : q(descriptor_k_major(q_rows)),
+        k(descriptor_k_major(ring)),
+        v(descriptor_mn_major(ring + KV_TILE_BYTES<HALVES>, KV_TILE * 128)) {}
+
+  __device__ __forceinline__ void issue_scores(float (&s)[64], int slot) const {
+    const uint64_t stage = descriptor_at(k, slot * STAGE_UNITS);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < HALVES * 4; k++) {
-      const uint32_t at = (k >> 2) * ROWS * 128 + (k & 3) * 32;
-      Wgmma<KV_TILE>::shared(s, descriptor_k_major(q_tile + at), descriptor_k_major(k_tile + at), k != 0);
+    for (int i = 0; i < HALVES * 4; i++) {
+      const uint32_t at = ((i >> 2) * 128 * 128 + (i & 3) * 32) / 16;
+      Wgmma<KV_TILE>::shared(s, descriptor_at(q, at), descriptor_at(stage, at), i != 0);
     }
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void issue_values(float (&acc)[HALVES * 32], const uint32_t (&packed)[8][4], uint32_t v_tile, bool fresh) const {
+  __device__ __forceinline__ void issue_values(float (&acc)[HALVES * 32], const uint32_t (&packed)[8][4], int slot, bool fresh) const {
+    const uint64_t stage = descriptor_at(v, slot * STAGE_UNITS);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < KV_TILE / 16; k++)
-      Wgmma<SHAPE::D>::registers(acc, packed[k], descriptor_mn_major(v_tile + k * 16 * 128, KV_TILE * 128), k != 0 || !fresh);
+    for (int i = 0; i < KV_TILE / 16; i++) Wgmma<SHAPE::D>::registers(acc, packed[i], descriptor_at(stage, i * (16 * 128 / 16)), i != 0 || !fresh);
     wgmma_commit();
   }
-
 };
+
+// The warpgroups take turns at the tensor cores, so that one makes products while the other makes probabilities: in step,
+// both would wait for products and then both for the other units. Barrier 2 + w is warpgroup w's turn.
+__device__ __forceinline__ void wait_for_turn(int warpgroup) { asm volatile("bar.sync %0, 256;" ::"r"(2 + warpgroup) : "memory"); }
+__device__ __forceinline__ void pass_turn(int warpgroup) { asm volatile("bar.arrive %0, 256;" ::"r"(3 - warpgroup) : "memory"); }
+
+// Waits for P·V. The text differs, so that two waits are not made one.
+template <bool BOUNDARY, int COUNT>
+__device__ __forceinline__ void values_done(float (&acc)[COUNT]) {
+  if constexpr (BOUNDARY)
+    asm volatile("wgmma.wait_group.sync.aligned 0; // a split ends" ::: "memory");
+  else
+    asm volatile("wgmma.wait_group.sync.aligned 0; // a split goes on" ::: "memory");
+#pragma unroll
+  for (int e = 0; e < COUNT; e++) asm volatile("" : "+f"(acc[e])::"memory");
+}
 
 // Packed rows of q into swizzled shared memory; rows past the block and dimensions past the head become zero.
 template <int HALVES>
 __device__ __forceinline__ void load_query(const AttentionParams &p, const QueryBlock &block, unsigned head, uint32_t shared) {
-  for (int i = threadIdx.x; i < ROWS * HALVES * 8; i += 256) {
-    const unsigned unit = i % (HALVES * 8), row = i / (HALVES * 8), token = row / p.group;
-    uint4 value = make_uint4(0, 0, 0, 0);
-    if (token < block.rows && unit * 8 < p.kv.head_dim)
-      value = *reinterpret_cast<const uint4 *>(p.q + (static_cast<size_t>(block.first_row + token) * p.q_heads + head * p.group + row % p.group) * p.kv.head_dim + unit * 8);
-    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(shared + (unit >> 3) * ROWS * 128 + row * 128 + (((unit & 7) ^ (row & 7)) << 4)),
-                 "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
-                 : "memory");
+#pragma unroll
+  for (int n = 0; n < ROWS * HALVES * 8 / 256; n++) {
+    const unsigned i = threadIdx.x + n * 256, unit = i % (HALVES * 8), row = i / (HALVES * 8), token = row / p.group;
+    const bool inside = token < block.rows && unit * 8 < p.kv.head_dim;
+    const size_t at = (static_cast<size_t>(block.first_row + token) * p.q_heads + head * p.group + row % p.group) * p.kv.head_dim + unit * 8;
+    copy_async_16(shared + (unit >> 3) * ROWS * 128 + row * 128 + (((unit & 7) ^ (row & 7)) << 4), p.q + (inside ? at : 0), inside);
   }
+  copy_async_commit();
+  copy_async_wait<0>();
   proxy_fence();
   asm volatile("bar.sync 1, 256;" ::: "memory");
 }
@@ -76,7 +100,8 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
   const uint32_t q_tile = (shared_address(dynamic_shared) + 1023) & ~1023u, ring = q_tile + SHAPE::Q_BYTES;
   const uint32_t full_k = shared_address(barriers), full_v = full_k + 8 * SHAPE::STAGES, empty_k = full_v + 8 * SHAPE::STAGES,
                  empty_v = empty_k + 8 * SHAPE::STAGES;
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  // The shuffle tells the compiler that a warp's number is one value, so that descriptors live in uniform registers.
+  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), lane = threadIdx.x & 31;
   // Blocks of one sequence ascend in position, so the last ones have the most tiles.
   const unsigned head = blockIdx.x % p.kv.kv_heads, index = p.block_count - 1 - blockIdx.x / p.kv.kv_heads;
   if (threadIdx.x == 0) {
@@ -112,7 +137,7 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
   load_query<HALVES>(p, block, head, q_tile);
   const int warpgroup = warp >> 2, row = warpgroup * 64 + (warp & 3) * 16 + (lane >> 2);
   const bool signals = (threadIdx.x & 127) == 0;
-  const Products<HALVES> products{q_tile + warpgroup * 64 * 128};
+  const Products<HALVES> products(q_tile + warpgroup * 64 * 128, ring);
   Rows<HALVES, 256> rows{p,
                          ring + SHAPE::STAGES * 2 * KV_TILE_BYTES<HALVES> + threadIdx.x * 16,
                          {block.first_position + row / p.group, block.first_position + (row + 8) / p.group},
@@ -120,7 +145,7 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
   float s[64], acc[HALVES * 32], alpha[2];
   uint32_t packed[8][4];
   barrier_wait(full_k, 0);
-  products.issue_scores(s, ring);
+  products.issue_scores(s, 0);
   wgmma_wait<0>();
   if (signals) barrier_arrive(empty_k);
   rows.softmax(s, tile_first * KV_TILE, alpha);
@@ -129,25 +154,33 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
   int slot = 0, next_slot = 1 % SHAPE::STAGES;
   uint32_t parity = 0, next_parity = SHAPE::STAGES == 1 ? 1 : 0;
   const unsigned tiles_per_split = p.kv_split / KV_TILE;
-  for (unsigned i = 0; i + 1 < tiles; i++) {
-    const unsigned next_tile = tile_first + i + 1;
+  unsigned split = tile_first / tiles_per_split, left = tiles_per_split - tile_first % tiles_per_split;
+  const unsigned tile_end = tile_first + tiles;
+  if (warpgroup == 1 && tiles > 1) pass_turn(warpgroup);
+  for (unsigned next_tile = tile_first + 1; next_tile < tile_end; next_tile++) {
     barrier_wait(full_k + 8 * next_slot, next_parity);
-    products.issue_scores(s, ring + next_slot * 2 * KV_TILE_BYTES<HALVES>);
     barrier_wait(full_v + 8 * slot, parity);
-    products.issue_values(acc, packed, ring + slot * 2 * KV_TILE_BYTES<HALVES> + KV_TILE_BYTES<HALVES>, fresh);
+    wait_for_turn(warpgroup);
+    products.issue_scores(s, next_slot);
+    products.issue_values(acc, packed, slot, fresh);
+    // The last turn of all is passed to nobody.
+    if (warpgroup == 0 || next_tile + 1 < tile_end) pass_turn(warpgroup);
     wgmma_wait<1>();
     if (signals) barrier_arrive(empty_k + 8 * next_slot);
-    const bool boundary = next_tile % tiles_per_split == 0;
+    const bool boundary = --left == 0;
     const RowState ended[2] = {rows.state[0], rows.state[1]};
     if (boundary) rows.state[0] = RowState(), rows.state[1] = RowState();
     rows.softmax(s, next_tile * KV_TILE, alpha);
-    wgmma_wait<0>();
-    if (signals) barrier_arrive(empty_v + 8 * slot);
-#pragma unroll
-    for (int e = 0; e < HALVES * 32; e++) asm volatile("" : "+f"(acc[e])::"memory");
+    // The wait stands in both branches: before the branch the compiler would move it in front of the exponentials, to use the
+    // registers of P, and P·V would run while nothing else does.
     if (boundary) {
-      rows.merge(acc, ended, next_tile / tiles_per_split - 1, false);
+      values_done<true>(acc);
+      if (signals) barrier_arrive(empty_v + 8 * slot);
+      rows.merge(acc, ended, split++, false);
+      left = tiles_per_split;
     } else {
+      values_done<false>(acc);
+      if (signals) barrier_arrive(empty_v + 8 * slot);
       rows.rescale(acc, alpha);
     }
     fresh = boundary;
@@ -157,11 +190,11 @@ __device__ __forceinline__ void attention_prefill(const AttentionParams &p) {
     if (++next_slot == SHAPE::STAGES) next_slot = 0, next_parity ^= 1;
   }
   barrier_wait(full_v + 8 * slot, parity);
-  products.issue_values(acc, packed, ring + slot * 2 * KV_TILE_BYTES<HALVES> + KV_TILE_BYTES<HALVES>, fresh);
+  products.issue_values(acc, packed, slot, fresh);
   wgmma_wait<0>();
 #pragma unroll
   for (int e = 0; e < HALVES * 32; e++) asm volatile("" : "+f"(acc[e])::"memory");
-  rows.merge(acc, rows.state, (tile_first + tiles - 1) / tiles_per_split, true);
+  rows.merge(acc, rows.state, split, true);
   rows.store(acc, block, head, row);
 }
 

@@ -66,6 +66,7 @@ trials! {
     qkv_and_attention
     qkv_and_attention_of_plans
     qkv_and_portable_attention
+    long_contexts_by_the_portable_kernel
     negative_zero
     refusals
     every_linear_variant

@@ -3,7 +3,7 @@
 use super::cublas::Cublas;
 use super::{Bench, limit, normal};
 use half::bf16;
-use kernels_rs::backend::Backend;
+use kernels_rs::backend::{Backend, RandomTensor};
 use kernels_rs::cuda::{Buffer, Cuda, LinearWeight};
 use reduction_tree::operator::{Epilogue, LinearTree, Store};
 
@@ -36,9 +36,15 @@ impl Shape {
         LinearTree { n, k, k_split: LinearTree::k_split_for(n, k), epilogue: self.epilogue, store: self.store }
     }
 
+    /// Made on the device: the host would take longer than the measurements.
     fn weights(&self, cuda: &Cuda, count: usize) -> Vec<LinearWeight> {
-        let host = normal(self.n * self.k, 0.02, 3);
-        (0..count).map(|_| cuda.linear_weight(self.tree(), &host, None).expect("device memory")).collect()
+        let values = |tensor| RandomTensor { seed: 3, tensor, offset: 0.0, spread: 0.035 };
+        let weight = |i| cuda.random_weight(self.tree(), &[(values(i), self.n)], None).expect("device memory");
+        (0..count as u32).map(weight).collect()
+    }
+
+    fn line(&self, m: usize) -> String {
+        format!("linear/{}/{m}", self.name)
     }
 
     fn limit(&self, m: usize) -> f64 {
@@ -80,15 +86,15 @@ fn bits(cuda: &Cuda, out: &Out, len: usize) -> Vec<u32> {
 pub fn single(bench: &mut Bench) {
     let blas = Cublas::new(bench.cuda);
     for shape in &SHAPES {
-        if !bench.wants(&format!("linear/{}", shape.name)) {
+        let sizes = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096].into_iter();
+        let sizes = sizes.filter(|&m| m <= 1024 || shape.name != "lm_head").filter(|&m| bench.wants(&shape.line(m)));
+        let sizes: Vec<usize> = sizes.collect();
+        if sizes.is_empty() {
             continue;
         }
         let count = (ROTATED_BYTES / (shape.n * shape.k * 2)).clamp(2, 16);
         let weights = shape.weights(bench.cuda, count);
-        for m in [1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096] {
-            if shape.name == "lm_head" && m > 1024 {
-                continue;
-            }
+        for m in sizes {
             one(bench, shape, &weights, m, blas.as_ref());
         }
     }
@@ -104,7 +110,7 @@ fn one(bench: &mut Bench, shape: &Shape, weights: &[LinearWeight], m: usize, bla
         Store::F32 => Out::F32(bench.cuda.alloc(m * shape.n).expect("device memory")),
     };
     let calls = if m >= 1024 { 4 } else { 2 * weights.len().max(8) };
-    let name = format!("linear/{}/{m}", shape.name);
+    let name = shape.line(m);
     let variants = bench.cuda.linear_variants(&weights[0], m);
     if bench.variants {
         compare(bench, shape, weights, m, &x, residual, &mut out, &variants, len, calls);
@@ -118,7 +124,7 @@ fn one(bench: &mut Bench, shape: &Shape, weights: &[LinearWeight], m: usize, bla
         Out::Bf16(out) => cuda.address(out),
         Out::F32(out) => cuda.address(out),
     };
-    let peer = bench.seconds(calls, |i| {
+    let peer = bench.measure(&format!("{name}/cublas"), calls, |i| {
         let w = weights[i % weights.len()].address_of(cuda);
         // SAFETY: x, the weight (stored densely, since k is a multiple of 64) and y have these sizes.
         let done = unsafe { blas.linear((m, shape.n, shape.k), cuda.address(&x), w, y, shape.store == Store::F32) };

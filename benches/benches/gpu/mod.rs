@@ -38,44 +38,56 @@ impl Bench {
 
     /// Median seconds of one of `calls` calls in a graph; `f` makes call number i.
     pub fn seconds(&self, calls: usize, mut f: impl FnMut(usize) -> Result<()>) -> Result<f64> {
-        for i in 0..calls {
-            f(i)?;
-        }
+        let graph = self.graph(calls, &mut f)?;
+        self.cuda.time(&graph, 2)?;
+        Ok(median(self.cuda.time(&graph, 9)?) / calls as f64)
+    }
+
+    /// The calls as one graph, after they have run once, which makes the scratch memory that the graph needs.
+    fn graph(&self, calls: usize, f: &mut impl FnMut(usize) -> Result<()>) -> Result<Graph> {
+        (0..calls).try_for_each(&mut *f)?;
         self.cuda.synchronize()?;
-        let graph = self.cuda.capture(|| (0..calls).try_for_each(&mut f))?;
-        Ok(self.median(&graph)? / calls as f64)
+        self.cuda.capture(|| (0..calls).try_for_each(f))
     }
 
-    fn median(&self, graph: &Graph) -> Result<f64> {
-        self.cuda.time(graph, 2)?;
-        let mut times = self.cuda.time(graph, 9)?;
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
-    }
-
-    /// Measures, prints a line of the table and, unless only the table is wanted, hands the calls to criterion. Returns
-    /// seconds a call.
-    pub fn report(&mut self, name: &str, limit: f64, calls: usize, mut f: impl FnMut(usize) -> Result<()>) -> f64 {
-        let seconds = match self.seconds(calls, &mut f) {
-            Ok(seconds) => seconds,
-            Err(e) => {
-                println!("{name:<44} FAILED {e}");
-                return f64::NAN;
-            }
-        };
-        println!("{name:<44} {:>9.2} us {:>7.3} x limit", seconds * 1e6, seconds / limit);
+    /// The same seconds, measured by criterion under this name unless only the table is wanted.
+    pub fn measure(&mut self, name: &str, calls: usize, mut f: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+        if self.criterion.is_none() {
+            return self.seconds(calls, f);
+        }
+        let graph = self.graph(calls, &mut f)?;
+        let cuda = self.cuda;
+        let mut all = Vec::new();
         if let Some(criterion) = &mut self.criterion {
-            let graph = self.cuda.capture(|| (0..calls).try_for_each(&mut f)).expect("captured before");
-            let cuda = self.cuda;
             criterion.bench_function(name, |b| {
                 b.iter_custom(|iterations| {
-                    let times = cuda.time(&graph, iterations as usize).expect("replayed before");
+                    let times = cuda.time(&graph, iterations as usize).expect("the graph ran before");
+                    all.extend_from_slice(&times);
                     Duration::from_secs_f64(times.iter().sum::<f64>() / calls as f64)
                 });
             });
         }
-        seconds
+        Ok(median(all) / calls as f64)
     }
+
+    /// Measures and prints a line of the table. Returns seconds a call.
+    pub fn report(&mut self, name: &str, limit: f64, calls: usize, f: impl FnMut(usize) -> Result<()>) -> f64 {
+        match self.measure(name, calls, f) {
+            Ok(seconds) => {
+                println!("{name:<44} {:>9.2} us {:>7.3} x limit", seconds * 1e6, seconds / limit);
+                seconds
+            }
+            Err(e) => {
+                println!("{name:<44} FAILED {e}");
+                f64::NAN
+            }
+        }
+    }
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Roughly normal values of standard deviation `scale`, cheap to make.
@@ -106,9 +118,11 @@ pub fn main() {
     let set = |name| std::env::var_os(name).is_some();
     let criterion = (!set("SAMETREE_TABLE")).then(|| {
         Criterion::default()
+            // About half a second each: there are over a hundred.
             .sample_size(10)
+            .nresamples(2000)
             .warm_up_time(Duration::from_millis(100))
-            .measurement_time(Duration::from_millis(300))
+            .measurement_time(Duration::from_millis(250))
     });
     println!("card {}; limit max(bytes / 4.27 TB/s, flops / 790 TFLOP/s)", cuda.card());
     // Calls borrow the backend while the run itself is borrowed mutably.

@@ -126,9 +126,9 @@ mod tiled {
             symbol "SiluMul" = 2;
             tree = "linear: chunks of k16 chains from +0, added left to right; any chunks = {CHUNKED}";
             threads = 384;
-            // Groups of CLUSTER tiles side by side.
+            // Groups of CLUSTER_M x CLUSTER_N neighbouring tiles.
             sizes(groups, processors);
-            grid = min(groups, processors / CLUSTER) * CLUSTER;
+            grid = min(groups, processors / (CLUSTER_M * CLUSTER_N)) * (CLUSTER_M * CLUSTER_N);
             shared = 1280 + STAGES * (128 + COLUMNS) * 128 + STAGED * COLUMNS * 256;
         }
     }
@@ -353,9 +353,11 @@ impl LinearWeight {
             // One variant must not follow the number of rows.
             let m = if device.one_variant { 4096 } else { m };
             tiles.sort_by_key(|v| {
-                let tiles = self.n_rows.div_ceil(v.columns) * m.div_ceil(128);
-                // A narrow tile reads more of x for each product: 24 columns' worth of time a tile.
-                (waves(tiles, device.processors) * (v.columns + 24), v.columns)
+                let groups = self.n_rows.div_ceil(v.columns * v.cluster_n) * m.div_ceil(128 * v.cluster_m);
+                // A narrow tile reads more of x for each product: 24 columns' worth of time a tile. Of equals, those are faster
+                // that share W, since L2 is asked for the same x by several processors at once and answers once (measured).
+                let cost = waves(groups, device.processors / (v.cluster_m * v.cluster_n)) * (v.columns + 24);
+                (cost, u32::MAX - v.cluster_m, v.columns)
             });
             // Two tiles of 128 tokens in one wave: the chunks in parallel blocks read x and W less often than narrow tiles do.
             let parallel = |v: &Stream| {
@@ -483,11 +485,11 @@ impl LinearWeight {
         const OP: &str = "linear";
         p.tiles_n = self.n_rows.div_ceil(v.columns);
         p.tiles_m = p.m.div_ceil(128);
-        let groups = p.tiles_n.div_ceil(v.cluster) as usize * p.tiles_m as usize;
-        size(OP, "tiles", groups * v.cluster as usize)?;
-        let weight = Boxes::operand([self.n_rows, self.pitch], self.pitch, v.columns);
+        let groups = p.tiles_n.div_ceil(v.cluster_n) as usize * p.tiles_m.div_ceil(v.cluster_m) as usize;
+        size(OP, "tiles", groups * (v.cluster_m * v.cluster_n) as usize)?;
+        let weight = Boxes::operand([self.n_rows, self.pitch], self.pitch, v.columns / v.cluster_m);
         let weight = tensor_map(OP, p.weight as u64, weight)?;
-        let x = tensor_map(OP, p.x as u64, Boxes::operand([p.m, p.k], p.x_pitch, 128 / v.cluster))?;
+        let x = tensor_map(OP, p.x as u64, Boxes::operand([p.m, p.k], p.x_pitch, 128 / v.cluster_n))?;
         let output = |address: u64| tensor_map(OP, address, Boxes::output([p.m, p.n_out]));
         // Only a staged kernel reads the last two, and the residual only where there is one.
         let y = if v.staged == 1 { output(p.y as u64)? } else { x };

@@ -7,10 +7,11 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::common::data::{Kind, Random};
 use half::bf16;
-use kernels_rs::backend::Backend;
+use kernels_rs::backend::{Backend, KvShape, QkvParams, StepRows, Wanted};
 use kernels_rs::cpu::Cpu;
 use kernels_rs::cuda::Cuda;
-use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, Store};
+use reduction_tree::operator::{AttentionTree, Epilogue, LinearTree, RopePairing, Store};
+use reduction_tree::rope;
 
 type Opened = Result<Cuda, String>;
 
@@ -102,6 +103,18 @@ pub fn qkv_and_portable_attention() {
     each(0..200, portable(), |b, seed| crate::common::attention::attention(b, &HEADS, seed));
 }
 
+pub fn long_contexts_by_the_portable_kernel() {
+    // Many tiles and splits, where the evaluator would take minutes.
+    let all = [(128, 4, 16, None), (64, 7, 8, None), (128, 1, 128, Some(700)), (64, 3, 24, Some(1000))];
+    let context = if cases(4) < 4 { 700 } else { 2600 };
+    for (seed, &(head_dim, group, page_tokens, window)) in all.iter().take(cases(4) as usize).enumerate() {
+        let case = LongContext { seed: seed as u64, head_dim, group, page_tokens, window, context };
+        let (fast, expected) = (case.run(gpu()), case.run(portable()));
+        let differing = fast.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        assert!(fast.len() == expected.len() && differing == 0, "{case:?}: {differing} of {} differ", fast.len());
+    }
+}
+
 pub fn negative_zero() {
     each(0..4, gpu(), |b, seed| crate::common::attention::negative_zero(b, HEADS.kv_tiles, seed));
     each(0..4, portable(), |b, seed| crate::common::attention::negative_zero(b, HEADS.kv_tiles, seed));
@@ -110,6 +123,59 @@ pub fn negative_zero() {
 pub fn refusals() {
     each(0..1, gpu(), |b, _| crate::common::refusals::of_matrices(b));
     each(0..1, gpu(), |b, _| crate::common::refusals::of_attention(b));
+}
+
+/// One sequence, in three steps: a long one, a long one that sees it, one row.
+#[derive(Debug)]
+struct LongContext {
+    seed: u64,
+    head_dim: usize,
+    group: usize,
+    page_tokens: usize,
+    window: Option<usize>,
+    context: usize,
+}
+
+impl LongContext {
+    fn run(&self, b: &Cuda) -> Vec<u16> {
+        let &Self { head_dim: d, group, page_tokens, window, context, .. } = self;
+        let r = &mut Random(self.seed);
+        let (kv_heads, q_heads) = (2, 2 * group);
+        let scale_log2 = std::f32::consts::LOG2_E / (d as f32).sqrt();
+        let tree = AttentionTree { head_dim: d, kv_split: 512, kv_tile: AttentionTree::KV_TILE, scale_log2, window };
+        let pages = context.div_ceil(page_tokens);
+        let shape = KvShape { layers: 1, pages, page_tokens, kv_heads, head_dim: d };
+        // A stride that is coprime to the page count scatters the pages.
+        let stride = (7..).find(|s| (2..=*s).all(|f| s % f != 0 || pages % f != 0)).expect("some stride is coprime");
+        let table: Vec<u32> = (0..pages).map(|i| (i * stride % pages) as u32).collect();
+        let (cos, sin) = rope::tables(context, &rope::inverse_frequencies(10_000.0, d));
+        let (cos, sin) = (b.upload(&cos).expect("memory"), b.upload(&sin).expect("memory"));
+        let params = QkvParams { q_heads, qk_norm: None, cos: &cos, sin: &sin, pairing: RopePairing::Half };
+        let mut pool = b.kv_pool(shape).expect("memory");
+        b.kv_fill(&mut pool, bf16::NAN).expect("fill");
+        let mut all = Vec::new();
+        for positions in [0..context / 2 + 3, context / 2 + 3..context - 1, context - 1..context] {
+            let rows = positions.len();
+            let slot = |p: usize| table[p / page_tokens] * page_tokens as u32 + (p % page_tokens) as u32;
+            let step = StepRows {
+                tokens: vec![0; rows],
+                positions: positions.clone().map(|p| p as u32).collect(),
+                slots: positions.map(slot).collect(),
+                sequences: vec![0; rows],
+                tables: vec![table.clone()],
+            };
+            let step = b.step(&step, &Wanted::default(), shape).expect("step");
+            let qkv = Kind::Model.vector(r, rows * (q_heads + 2 * kv_heads) * d);
+            let len = rows * q_heads * d;
+            let (mut q, mut out) = (b.alloc(len).expect("memory"), b.alloc(len).expect("memory"));
+            let mut faults = b.alloc(rows).expect("memory");
+            let qkv = b.upload(&qkv).expect("memory");
+            b.qkv(&params, &step, &qkv, &mut pool, 0, &mut q, &mut faults).expect("qkv");
+            b.attention(tree, q_heads, &step, &q, &pool, 0, &mut out).expect("attention");
+            all.extend(b.download(&out, len).expect("download").into_iter().map(bf16::to_bits));
+        }
+        all
+    }
 }
 
 /// What the CUDA kernels take: their tile is fixed; pages of any size.
