@@ -163,6 +163,7 @@ impl LongContext {
                 slots: positions.map(slot).collect(),
                 sequences: vec![0; rows],
                 tables: vec![table.clone()],
+                taken: vec![],
             };
             let step = b.step(&step, &Wanted::default(), shape).expect("step");
             let qkv = Kind::Model.vector(r, rows * (q_heads + 2 * kv_heads) * d);
