@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import itertools
 import os
 import pathlib
 import re
@@ -21,6 +22,25 @@ WARM = {
     "fla_core": ["fla.utils", "fla.ops.utils", "fla.modules", "fla.ops.common.chunk_delta_h"],
     "liger_kernel": ["liger_kernel.ops.utils"],
 }
+
+
+def variant(j, heur, cfgs, alt, special, limit):
+    """One compilation of a kernel: the alt-th guess of its constants; special makes every integer a multiple of 16 and bf16 to f16."""
+    sig = guess_sig(j)
+    ce = {p.name: guess_const(p.name, p.default, alt) for p in j.params if p.is_constexpr}
+    if cfgs:
+        ce.update({k: v for k, v in cfgs[min(alt, len(cfgs) - 1)].kwargs.items() if k in ce})
+    for k, h in (heur or {}).items():
+        if k in ce:
+            try:
+                ce[k] = h({**{a: 64 for a in j.arg_names}, **ce})
+            except BaseException:
+                pass
+    divisible = "pointers"
+    if special:
+        divisible = [k for k, v in sig.items() if v.startswith("*") or v in ("i32", "i64")]
+        sig = {k: "*fp16" if v == "*bf16" else v for k, v in sig.items()}
+    return compile_one(j, sig, ce, limit=limit, divisible=divisible), sig, ce
 
 
 def bulk(out, pkgs, limit=20):
@@ -55,7 +75,7 @@ def bulk(out, pkgs, limit=20):
                 os.close(r)
                 import resource
 
-                resource.setrlimit(resource.RLIMIT_CPU, (120, 130))  # some compiles hang inside C++, where SIGALRM is not seen
+                resource.setrlimit(resource.RLIMIT_CPU, (400, 410))  # some compiles hang inside C++, where SIGALRM is not seen
                 W = os.fdopen(w, "w")
                 try:
                     signal.alarm(40)
@@ -69,28 +89,21 @@ def bulk(out, pkgs, limit=20):
                         if any(isinstance(x, ast.Return) and x.value is not None for x in ast.walk(fn)):
                             W.write(f"device\t{n}\t\n")
                             continue
-                        err = ""
-                        for alt in range(3):
+                        err, seen = "", set()
+                        for alt, special in itertools.product(range(3), (False, True)):
                             try:
-                                sig = guess_sig(j)
-                                ce = {p.name: guess_const(p.name, p.default, alt) for p in j.params if p.is_constexpr}
-                                if cfgs:
-                                    ce.update({k: v for k, v in cfgs[min(alt, len(cfgs) - 1)].kwargs.items() if k in ce})
-                                for k, h in (heur or {}).items():
-                                    if k in ce:
-                                        try:
-                                            ce[k] = h({**{a: 64 for a in j.arg_names}, **ce})
-                                        except BaseException:
-                                            pass
-                                m = compile_one(j, sig, ce, limit=limit)
-                                nm = f"{pkg}__{pathlib.Path(rel).stem}__{n}"[:180]
+                                m, sig, ce = variant(j, heur, cfgs, alt, special, limit)
+                            except BaseException as e:
+                                err = f"{type(e).__name__} {str(e)[-220:]!r}"
+                                continue
+                            text = m.str_nodebug()
+                            if text not in seen:
+                                seen.add(text)
+                                nm = f"{pkg}__{pathlib.Path(rel).stem}__{n}"[:170] + f"__{alt}{special:d}"
                                 write(m, out, nm)
                                 W.write(f"ok\t{n}\t{nm}\t{sig}\t{ce}\n".replace("\r", " "))
                                 W.flush()
-                                err = None
-                                break
-                            except BaseException as e:
-                                err = f"{type(e).__name__} {str(e)[-220:]!r}"
+                        err = "" if seen else err
                         if err:
                             W.write(f"fail\t{n}\t{err}\n")
                             W.flush()

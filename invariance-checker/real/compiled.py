@@ -56,10 +56,10 @@ def _alarm(*a):
 signal.signal(signal.SIGALRM, _alarm)
 
 
-def compile_one(j, sig, ce, opts=None, limit=60, raw=False):
+def compile_one(j, sig, ce, opts=None, limit=60, raw=False, divisible="pointers"):
     signal.alarm(limit)
     try:
-        return to_ir(make_source(j, sig, ce), options=opts, raw=raw)
+        return to_ir(make_source(j, sig, ce, divisible), options=opts, raw=raw)
     finally:
         signal.alarm(0)
 

@@ -15,11 +15,11 @@ from packages import PKG
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def curated(out):
+def curated(out, specs=HERE / "specs.jsonl"):
 
     rows = ["file\tpackage\tversion\ttriton\tsource\tkernel\tsignature\tconstexprs\tbatch_args\tverdict\twhy"]
     ok = bad = 0
-    for s in map(json.loads, (HERE / "specs.jsonl").read_text().splitlines()):
+    for s in map(json.loads, pathlib.Path(specs).read_text().splitlines()):
         nm = f"{s['pkg']}__{pathlib.Path(s['file']).stem}__{s['kernel'].strip('_')}" + (f"__{s['variant']}" if s.get("variant") else "")
         try:
             mod = load_module(s["pkg"], s["file"])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compiles Triton kernels of third-party packages to TTIR without a GPU and without torch.
 
-    REAL_KERNELS=WORK python extract.py curated OUT          # the kernels of specs.jsonl, and OUT/index.tsv
-    REAL_KERNELS=WORK python extract.py bulk    OUT [PKG..]  # every kernel of the packages, with guessed signatures
+    REAL_KERNELS=WORK python extract.py curated OUT [SPECS]  # the kernels of specs.jsonl (or of SPECS), and OUT/index.tsv
+    REAL_KERNELS=WORK python extract.py bulk    OUT [PKG..]  # every kernel of the packages, with guessed signatures, constants and alignments
 
 The sources lie in WORK/src (get_sources.sh). What comes out is other people's code: OUT is a folder outside of the repository.
 A module that is neither the standard library, Triton nor one of those packages is replaced by a stub that hands out stubs; a
@@ -22,16 +22,16 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "corpus")]
 
 
 def main():
-    command, out, *packages = sys.argv[1:]
+    command, out, *more = sys.argv[1:]
     if command == "curated":
         from curated import curated
 
-        curated(out)
+        curated(out, *more)
     elif command == "bulk":
         from bulk import bulk
         from packages import PKG
 
-        bulk(out, packages or list(PKG))
+        bulk(out, more or list(PKG))
     else:
         sys.exit(__doc__)
 

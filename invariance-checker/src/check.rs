@@ -406,6 +406,7 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
     let mut conditions: Vec<ConditionLine> = Vec::new();
     for c in &a.conditions {
         let name = c.name(&|t| show(&e.arena, t));
+        debug_assert!(name.split('(').next().is_some_and(|kind| Condition::NAMES.contains(&kind)), "{name}");
         let text = c.text(&|t| show(&e.arena, t));
         if conditions.iter().any(|x| x.text == text) {
             continue;

@@ -1,5 +1,6 @@
 //! The command line: files in, verdicts, classes and an exit code out.
 
+use crate::analysis::Condition;
 use crate::check::{Options, Report, SolverChoice, Verdict, check, position};
 use crate::classes::{Agreement, Classes, Member};
 use crate::contract::Contract;
@@ -240,7 +241,18 @@ fn report_bad_input(cli: &Cli, contract: &Contract, outcomes: &[Outcome]) -> boo
             bad = true;
         }
     }
+    let entries = contract.kernel.values().chain([&contract.default]);
+    for name in cli.allow.iter().chain(entries.flat_map(|e| &e.allow)) {
+        let kind = name.split('(').next().unwrap_or_default();
+        if !Condition::NAMES.contains(&kind) {
+            eprintln!("error: expected the name of a condition ({}), got {name}", Condition::NAMES.join(", "));
+            bad = true;
+        }
+    }
     for (kernel, entry) in &contract.kernel {
+        if !cli.quiet && !good.iter().any(|c| c.report.kernel == *kernel) {
+            eprintln!("note: the contract speaks of {kernel}, which is in none of these files");
+        }
         for c in good.iter().filter(|c| c.report.kernel == *kernel) {
             for name in entry.batch.iter().chain(&entry.fixed).filter(|n| position(&c.names, n).is_none()) {
                 eprintln!("error: contract of {kernel}: expected one of {}, got {name}", c.names.join(", "));
@@ -282,7 +294,8 @@ fn print(cli: &Cli, good: &[(&Outcome, &Checked)], classes: &Classes, out: &mut 
 
 /// One picture a file; files of one name are numbered.
 fn pictures(dir: &Path, good: &[(&Outcome, &Checked)]) -> std::io::Result<()> {
-    std::fs::create_dir_all(dir)?;
+    let named = |e: std::io::Error| std::io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+    std::fs::create_dir_all(dir).map_err(named)?;
     let mut used: HashMap<String, usize> = HashMap::new();
     for (o, c) in good {
         let stem = Path::new(&o.file).file_stem();
@@ -290,7 +303,7 @@ fn pictures(dir: &Path, good: &[(&Outcome, &Checked)]) -> std::io::Result<()> {
         let n = used.entry(stem.clone()).or_default();
         *n += 1;
         let name = if *n == 1 { format!("{stem}.svg") } else { format!("{stem}-{n}.svg") };
-        std::fs::write(dir.join(name), svg::page(&c.report))?;
+        std::fs::write(dir.join(name), svg::page(&c.report)).map_err(named)?;
     }
     Ok(())
 }

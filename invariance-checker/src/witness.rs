@@ -11,7 +11,7 @@ mod sides;
 use crate::analysis::measure::{Holds, Numbers, holds};
 use crate::analysis::{Analysis, Problem};
 use crate::eval::Evaluator;
-use crate::interp::{Launch, Memory, Options, run};
+use crate::interp::{Buffer, Launch, Memory, Options, run};
 use crate::ir::Module;
 use crate::term::{Arena, Node, Poly, TermId, VarId, VarKind};
 use attack::{Attack, attacks};
@@ -86,21 +86,54 @@ fn options() -> Options {
     Options { max_steps: 40_000_000, max_live: 1 << 22, ..Options::default() }
 }
 
-/// What a launch left in the output pointers: before and after.
+/// What a launch left in the output pointers.
 struct Ran {
-    before: HashMap<u32, Vec<u64>>,
-    after: HashMap<u32, Vec<u64>>,
+    outputs: HashMap<u32, Output>,
+}
+
+/// One output pointer.
+struct Output {
+    /// Its bytes before the launch.
+    before: Vec<u8>,
+    /// The same after it.
+    after: Vec<u8>,
+    /// Bytes of an element.
+    size: usize,
+}
+
+impl Output {
+    /// The bits of an element that the launch changed.
+    fn written(&self, at: usize) -> Option<u64> {
+        let range = at.checked_mul(self.size)?..at.checked_add(1)?.checked_mul(self.size)?;
+        let (before, after) = (self.before.get(range.clone())?, self.after.get(range)?);
+        let mut word = [0; 8];
+        word[..self.size].copy_from_slice(after);
+        (before != after).then_some(u64::from_le_bytes(word))
+    }
+}
+
+impl Ran {
+    fn written(&self, pointer: u32, at: usize) -> Option<u64> {
+        self.outputs.get(&pointer)?.written(at)
+    }
+
+    /// Both launches left the same.
+    fn agrees(&self, other: &Ran) -> bool {
+        self.outputs.iter().all(|(o, x)| other.outputs.get(o).is_some_and(|y| x.after == y.after))
+    }
 }
 
 fn run_trial(module: &Module, plan: &Plan, trial: &Trial, options: &Options) -> Option<Ran> {
     let mut memory = Memory::new();
     let (launch, buffers): (Launch, _) = fill::build(plan, trial, &mut memory)?;
-    let outputs: Vec<u32> = plan.outputs.clone();
-    let bits =
-        |m: &Memory| outputs.iter().filter_map(|o| Some((*o, m.bits(*buffers.get(o)?)))).collect::<HashMap<_, _>>();
-    let before = bits(&memory);
+    let written: Vec<(u32, Buffer)> = plan.outputs.iter().filter_map(|o| Some((*o, *buffers.get(o)?))).collect();
+    let before: Vec<Vec<u8>> = written.iter().map(|(_, b)| memory.bytes(*b).to_vec()).collect();
     run(module, &launch, &mut memory, options).ok()?;
-    Some(Ran { before, after: bits(&memory) })
+    let outputs = written.into_iter().zip(before).map(|((o, buffer), before)| {
+        let after = memory.bytes(buffer).to_vec();
+        (o, Output { before, after, size: memory.elem(buffer).bytes() })
+    });
+    Some(Ran { outputs: outputs.collect() })
 }
 
 fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack, seed: u64) -> Option<Witness> {
@@ -177,7 +210,7 @@ fn fair(
     launches.into_iter().all(|(trial, opt)| {
         let back = Options { order: crate::interp::ProgramOrder::Descending, ..opt.clone() };
         match (run_trial(e.module, plan, trial, opt), run_trial(e.module, plan, trial, &back)) {
-            (Some(x), Some(y)) => x.after == y.after || order_counts && suspected,
+            (Some(x), Some(y)) => x.agrees(&y) || order_counts && suspected,
             _ => false,
         }
     })
@@ -233,10 +266,6 @@ fn compare(
     x: &Ran,
     y: &Ran,
 ) -> Option<Found> {
-    let written = |r: &Ran, o: u32, at: usize| {
-        let (b, a) = (r.before.get(&o)?.get(at)?, r.after.get(&o)?.get(at)?);
-        (a != b).then_some(*a)
-    };
     // By coordinates where they are known.
     for (site, j) in a.sites.iter().enumerate() {
         let Node::ArgPtr(o) = *e.arena.node(j.solved.site.base) else { continue };
@@ -249,7 +278,7 @@ fn compare(
             let at = number(&e.arena, j.solved.offset, &env(first, &p)).and_then(|n| usize::try_from(n).ok());
             let bt = number(&e.arena, j.solved.offset, &env(second, &q)).and_then(|n| usize::try_from(n).ok());
             let (Some(at), Some(bt)) = (at, bt) else { continue };
-            if let (Some(u), Some(v)) = (written(x, o, at), written(y, o, bt))
+            if let (Some(u), Some(v)) = (x.written(o, at), y.written(o, bt))
                 && u != v
                 && !plan.both_nan(o, u, v)
             {
@@ -261,9 +290,12 @@ fn compare(
         return None;
     }
     for &o in &plan.outputs {
-        let len = x.after.get(&o)?.len();
-        for at in 0..len {
-            if let (Some(u), Some(v)) = (written(x, o, at), written(y, o, at))
+        let (left, right) = (x.outputs.get(&o)?, y.outputs.get(&o)?);
+        if left.after == right.after {
+            continue;
+        }
+        for at in 0..left.after.len() / left.size {
+            if let (Some(u), Some(v)) = (x.written(o, at), y.written(o, at))
                 && u != v
                 && !plan.both_nan(o, u, v)
             {

@@ -1,8 +1,10 @@
 //! Input that is not a TTIR module: a message with a place, never a panic, never much memory.
 
 use invariance_checker::parse::{MAX_TEXT_BYTES, parse};
+use invariance_checker::{Options, Verdict, check};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 fn refused(text: impl AsRef<[u8]>) -> String {
     parse(text.as_ref()).expect_err("refused").to_string()
@@ -125,6 +127,38 @@ fn nesting_is_bounded() {
     }
 }
 
+/// Chains that a walk cannot follow on any stack: the answer is UNKNOWN with the reason, whether the chain is met at once, or in parts
+/// that are each short (stores along the way), or as conditions within conditions.
+#[test]
+fn a_value_may_hang_on_so_many_operations() {
+    let chain = |length: usize, step: &dyn Fn(usize) -> String, store_every: usize| {
+        let mut ops = String::from("    %v0 = tt.load %p : !tt.ptr<f32>\n");
+        for i in 1..=length {
+            ops += &step(i);
+            if i % store_every == 0 {
+                ops += &format!("    tt.store %p, %v{i} : !tt.ptr<f32>\n");
+            }
+        }
+        kernel(&ops)
+    };
+    let sum = |i: usize| format!("    %v{i} = arith.addf %v{}, %v0 : f32\n", i - 1);
+    let choice = |i: usize| {
+        let constant = format!("    %k{i} = arith.constant {i} : i32\n");
+        let compared =
+            format!("    %c{i} = arith.cmpi slt, %n, %k{i} : i32\n    %w{i} = arith.mulf %v{0}, %v{0} : f32\n", i - 1);
+        constant + &compared + &format!("    %v{i} = arith.select %c{i}, %w{i}, %v0 : f32\n")
+    };
+    let few = [chain(500, &sum, 500), chain(200, &choice, 200)];
+    let many = [chain(20_000, &sum, 20_000), chain(20_000, &sum, 1000), chain(20_000, &choice, 500)];
+    for (i, text) in few.iter().chain(&many).enumerate() {
+        let module = parse(text.as_bytes()).expect("parses");
+        let report = check(&module, &Options { witness_budget: Duration::ZERO, ..Options::default() });
+        let bounded = report.reasons.iter().any(|r| r.text.starts_with("a value that hangs on a chain of more than"));
+        assert_eq!(bounded, i >= few.len(), "{i}: {:?}", report.reasons);
+        assert!(!bounded || report.verdict == Verdict::Unknown && report.digest.is_none(), "{i}: {:?}", report.verdict);
+    }
+}
+
 #[test]
 fn length_is_bounded() {
     let mut text = vec![b' '; MAX_TEXT_BYTES];
@@ -186,6 +220,22 @@ fn words_of_dependent_launches_are_barriers_in_both_forms() {
         let ops = &module.functions[0].blocks[0].ops;
         assert!(ops.len() == 2 && ops.iter().all(|op| op.kind == OpKind::Barrier), "{ops:?}");
     }
+}
+
+/// Flash Linear Attention waits for the kernel before its own in this way.
+#[test]
+fn assembly_without_operands_parses_in_both_forms() {
+    let pretty = "    %0 = tt.elementwise_inline_asm \"griddepcontrol.wait; // dummy $0\" {constraints = \"=r\", packed_element = 1 : i32, \
+                  pure = false} -> i32";
+    let generic = "    %0 = \"tt.elementwise_inline_asm\"() <{asm_string = \"griddepcontrol.wait; // dummy $0\", constraints = \"=r\", \
+                   packed_element = 1 : i32, pure = false}> : () -> i32";
+    let [a, b] = [pretty, generic].map(|body| {
+        let mut module = parse(kernel(body).as_bytes()).expect("parses");
+        module.strip();
+        module
+    });
+    assert_eq!(a, b);
+    assert_eq!(a.functions[0].blocks[0].ops.len(), 1);
 }
 
 #[test]

@@ -73,6 +73,76 @@ fn words_that_mean_nothing_are_bad_input() {
 }
 
 #[test]
+fn a_misspelt_condition_is_bad_input_and_a_foreign_kernel_in_a_contract_is_noted() {
+    let out = run(&[PROVED, "--allow", "distnict(slot)"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out.stderr).contains("distnict(slot)") && text(&out.stderr).contains("distinct,"), "{out:?}");
+    let contract = made("allow.toml", "[kernel.argmax]\nallow = [\"finit\"]\n");
+    assert_eq!(code(&[PROVED, "--contract", &contract]), 3);
+    let contract = made("foreign.toml", "[kernel.argmaks]\nbatch = [\"N\"]\n");
+    let out = run(&[PROVED, "--contract", &contract]);
+    assert_eq!(out.status.code(), Some(0));
+    assert!(text(&out.stderr).contains("note: the contract speaks of argmaks"), "{out:?}");
+}
+
+#[test]
+fn a_contract_is_refused_with_line_and_column() {
+    for (toml, place, word) in [
+        ("[default]\nbacth = [\"M\"]\n", "line 2, column 1", "bacth"),
+        ("[default\nbatch = [\"M\"]\n", "line 1, column 9", "unclosed table"),
+        ("[kernel.f]\nbatch = \"M\"\n", "line 2, column 9", "expected a sequence"),
+    ] {
+        let out = run(&[PROVED, "--contract", &made("faulty.toml", toml)]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains("faulty.toml") && said.contains(place) && said.contains(word), "{said}");
+    }
+}
+
+/// A solver that was asked for by name and is not one is bad input, whatever the files hold; one that is only looked for may be missing.
+#[cfg(unix)]
+#[test]
+fn a_solver_that_is_missing_is_bad_input() {
+    use std::os::unix::fs::PermissionsExt;
+    let script = |name: &str, body: &str, mode: u32| {
+        let path = made(name, body);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("ours");
+        path
+    };
+    let plain = script("not-executable", "#!/bin/sh\n", 0o644);
+    let silent = script("silent", "#!/bin/sh\nexit 0\n", 0o755);
+    let chatty = script("chatty", "#!/bin/sh\nwhile read line; do echo hello; done\n", 0o755);
+    for solver in ["/nonexistent/z3", "no-such-solver", "kernels", &plain, &silent, &chatty] {
+        for file in [PROVED, REFUTED] {
+            let out = run(&[file, "--solver", solver]);
+            let said = text(&out.stderr);
+            assert_eq!(out.status.code(), Some(3), "{solver}: {said}");
+            assert!(said.contains(&format!("the solver {solver} cannot be used")), "{said}");
+            assert!(text(&out.stdout).is_empty(), "{out:?}");
+        }
+    }
+    let without_path = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_invariance-checker"));
+        command.current_dir(root()).args(args).env("PATH", "/nonexistent").output().expect("runs")
+    };
+    assert_eq!(without_path(&[PROVED, "--solver", "z3"]).status.code(), Some(3));
+    assert_eq!(without_path(&[PROVED]).status.code(), Some(0));
+    assert_eq!(without_path(&[PROVED, "--solver", "none"]).status.code(), Some(0));
+}
+
+/// A program that takes questions and never answers does not hold up the run for ever.
+#[cfg(unix)]
+#[test]
+fn a_solver_that_never_answers_is_bad_input() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = made("sleeper", "#!/bin/sh\nexec sleep 60\n");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let out = run(&[PROVED, "--solver", &path]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(text(&out.stderr).contains("no answer within 10s"), "{out:?}");
+}
+
+#[test]
 fn what_is_not_ttir_is_named() {
     let cases: [(&str, Vec<u8>, &str); 7] = [
         ("cut2.ttir", TRUNCATED.into(), "4:26"),

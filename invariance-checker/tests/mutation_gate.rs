@@ -22,6 +22,7 @@ fn bases() -> Vec<(Case, Module)> {
     let mut out = Vec::new();
     for (index, folder) in [
         ("tests/adversarial/index.tsv", "tests/adversarial"),
+        ("tests/atomics/index.tsv", "tests/atomics"),
         ("kernels/index.tsv", "kernels"),
         ("tests/corpus_launches.tsv", "tests/corpus/v390"),
     ] {
@@ -135,6 +136,9 @@ fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbe
             Condition::Distinct { base } => Some(argument(e, *base).is_some_and(|i| spec.is_permutation(i))),
             Condition::Packed { outputs, stride } => size(e, *outputs, stride, launches)
                 .map(|size| a.sites.iter().all(|j| row_len(j.solved.site.base) == Some(size))),
+            Condition::Positive { arg } => {
+                Some(launches.iter().all(|n| number(e, *arg, n).is_some_and(|divisor| divisor >= 1)))
+            }
             // No infinities and no NaNs in these launches; nothing runs beside them.
             Condition::Finite { .. } | Condition::Quiet { .. } => Some(true),
             _ => None,

@@ -397,7 +397,7 @@ fn commuting_operands() {
 }
 
 /// Rules about indices, each with a fixture whose proof uses it.
-const INDEX: [(&str, &str); 12] = [
+const INDEX: [(&str, &str); 15] = [
     ("solve-coordinates", "kernels/linear_m16_k1.ttir"),
     ("split-digits", "kernels/attention_merge.ttir"),
     ("coordinate-digits", "tests/adversarial/flat_block_reshaped.ttir"),
@@ -406,6 +406,9 @@ const INDEX: [(&str, &str); 12] = [
     ("owner-of-block", "tests/adversarial/expert_of_block.ttir"),
     ("group-of-list", "tests/adversarial/group_of_list.ttir"),
     ("prefix-sum-owner", "tests/adversarial/token_and_own_mean.ttir"),
+    ("positive-divisor", "tests/classes/scale_of_group.ttir"),
+    ("row-by-stride", "tests/atomics/masked_tail.ttir"),
+    ("one-program", "tests/atomics/tile_of_rows.ttir"),
     ("site-union", "tests/adversarial/two_sites_one_value.ttir"),
     ("row-exists", "tests/corpus/v390/cov_host_desc.ttir"),
     ("order-free-atomic", "tests/adversarial/integer_histogram_of_row.ttir"),
@@ -427,7 +430,8 @@ fn proved(file: &str) -> BTreeSet<String> {
     let module = parse::parse(&std::fs::read(&path).expect("a fixture")).expect("a module");
     let name = path.file_name().expect("a name").to_string_lossy().into_owned();
     let folder = path.parent().expect("a folder");
-    let case = folder.ends_with("adversarial").then(|| read_index(folder).into_iter().find(|c| c.file == name));
+    let launched = folder.ends_with("adversarial") || folder.ends_with("atomics");
+    let case = launched.then(|| read_index(folder).into_iter().find(|c| c.file == name));
     let case = case.map(|c| c.expect("an index line"));
     let batch = case.as_ref().map_or("", |c| &c.batch_args);
     let options = Options {

@@ -104,6 +104,14 @@ fn adversarial_kernels() {
     assert!(unknown(&judged).len() <= 36, "{:?}", unknown(&judged));
 }
 
+/// Counts of a row are its own under no condition, but for numbers that nothing limits.
+#[test]
+fn atomics() {
+    let judged = judge(&folder("tests/atomics"), true, Duration::from_secs(1));
+    let open = judged.iter().filter(|(c, r)| c.label == "INV" && r.verdict != Verdict::Invariant);
+    assert_eq!(open.map(|(c, _)| c.file.as_str()).collect::<Vec<_>>(), ["bins_not_limited.ttir"]);
+}
+
 /// With nothing declared: what the command in the README says.
 #[test]
 fn own_kernels() {

@@ -313,6 +313,21 @@ impl Coords {
         false
     }
 
+    /// Splits every coordinate that is variables above numbers that were read (`16*row + x[i]`) between the two. False if none was.
+    pub fn split_data(&mut self, arena: &mut Arena, facts: &Facts) -> bool {
+        for i in 0..self.groups.len() {
+            let is_var =
+                |arena: &Arena, m: &Mono| matches!(m.as_slice(), [t] if matches!(arena.node(*t), Node::Var(_)));
+            let terms = &self.groups[i].expr.terms;
+            let data = terms.iter().any(|(m, _)| !m.is_empty() && !is_var(arena, m));
+            let step = terms.iter().filter(|(m, _)| is_var(arena, m)).fold(0, |g, (_, c)| gcd(g, c.abs()));
+            if data && step > 1 && self.split_group(arena, facts, i, step) {
+                return true;
+            }
+        }
+        false
+    }
+
     fn split_group(&mut self, arena: &mut Arena, facts: &Facts, i: usize, factor: i128) -> bool {
         let g = self.groups[i].clone();
         let (mut high, mut low) = (Poly::default(), Poly::default());

@@ -1,13 +1,13 @@
 //! Judging one kernel: batch coordinates, the home rule, the set S, conditions and problems.
 
-use super::atomics::{aggregate, atomic_problems, bound_by_grid};
+use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row};
 use super::home::{Home, home, planes_of};
 use super::roles::{ArgReport, arg_reports};
 use super::site::{Solved, describe, instances, launch_facts};
 use super::usage::{LoadUse, Role, Usage, Walk};
 use super::verdict::{Condition, Problem};
 use super::{inplace, listed, owner, union};
-use crate::eval::{Effects, Evaluator, Site};
+use crate::eval::{Effects, Evaluator, Site, SiteKind};
 use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,6 +69,11 @@ pub struct Analysis<'m> {
 /// Analyses the kernel of a module.
 pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>> {
     let effects = e.effects()?;
+    let divisors = divisors(e, &effects);
+    if !divisors.is_empty() {
+        e.arena.assume_positive(divisors.iter().copied());
+        e.arena.rules.insert("positive-divisor");
+    }
     let facts = launch_facts(e, &effects.assumed);
     let mut problems: Vec<Problem> =
         effects.unknown.iter().map(|u| Problem::Opaque { what: u.what.clone(), op: u.op.number }).collect();
@@ -86,7 +91,7 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
         problems,
         batch: BTreeSet::new(),
         given: BTreeSet::new(),
-        conditions: BTreeSet::new(),
+        conditions: divisors.into_iter().map(|arg| Condition::Positive { arg }).collect(),
         args: Vec::new(),
         effects,
     };
@@ -96,7 +101,7 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
         for (group, solved) in union::join(&mut e.arena, &facts, &sites) {
             let mut atomic = atomic_problems(&group);
             match solved {
-                Ok(solved) => joined.push((solved, atomic)),
+                Ok(solved) => joined.push((solved, atomic, group.len() == 1)),
                 Err(what) => {
                     out.problems.push(Problem::Opaque { what, op: group[0].op.number });
                     out.problems.append(&mut atomic);
@@ -105,8 +110,8 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
         }
     }
     let declared: BTreeSet<TermId> = roles.batch.iter().filter_map(|&i| scalar_arg(e, i)).collect();
-    for (mut solved, mut atomic) in joined {
-        if one_instance(e, &solved) {
+    for (mut solved, mut atomic, alone) in joined {
+        if alone && one_instance(e, &solved) {
             atomic.retain(|p| !matches!(p, Problem::Schedule { why } if why.starts_with("float atomic adds")));
         }
         let judged = judge(e, &out.effects, solved.clone(), atomic.clone(), &declared);
@@ -119,9 +124,46 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
             out.sites.push(judged);
         }
     }
+    one_row_for_atomics(&mut out.sites);
     let batch = batch_params(e, &out, &declared, roles);
     settle(e, &mut out, batch, roles);
     Some(out)
+}
+
+/// Integer arguments that something is divided by. What a host divides indices by is a size: a launch where it is not positive traps, or
+/// counts backwards out of its buffers.
+fn divisors(e: &Evaluator<'_>, effects: &Effects<'_>) -> BTreeSet<TermId> {
+    let mut out = BTreeSet::new();
+    for s in &effects.sites {
+        for t in [s.offset, s.value, s.guard] {
+            e.arena.walk(t, |_, n| {
+                if let Node::Div(_, d) | Node::Mod(_, d) | Node::TDiv(_, d) | Node::TRem(_, d) = n
+                    && matches!(e.arena.node(*d), Node::Arg(_))
+                {
+                    out.insert(*d);
+                }
+            });
+        }
+    }
+    out
+}
+
+/// What several atomics add to one cell must belong to one row.
+fn one_row_for_atomics(sites: &mut [Judged<'_>]) {
+    let place = |j: &Judged<'_>| {
+        let rows = j.solved.coords.list.iter().enumerate().filter(|(_, c)| j.rows.contains(&c.var));
+        (j.solved.coords.shape(), rows.map(|(i, _)| i).collect::<Vec<_>>())
+    };
+    for i in 1..sites.len() {
+        let (before, rest) = sites.split_at_mut(i);
+        let j = &mut rest[0];
+        let atomic = j.solved.site.kind != SiteKind::Store;
+        let base = j.solved.site.base;
+        if atomic && before.iter().any(|k| k.solved.site.base == base && place(k) != place(j)) {
+            j.problems
+                .push(Problem::Schedule { why: "several atomics on one pointer count for different rows".into() });
+        }
+    }
 }
 
 /// Only where something is wrong: each use of the rule may add conditions.
@@ -165,7 +207,8 @@ fn judge<'m>(
             solved.conditions.push(condition);
         }
     }
-    let usage = use_of(&mut e.arena, &solved, !summed.is_empty());
+    let base = launch_facts(e, &effects.assumed);
+    let usage = use_of(&mut e.arena, &base, &solved, !summed.is_empty());
     for v in &summed {
         if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
             bound_by_grid(&mut e.arena, &solved, *v, axis, &mut problems);
@@ -196,6 +239,7 @@ fn judge<'m>(
         usage,
         solved,
     };
+    out.conditions.extend(places_in_row(&mut e.arena, &base, &out.solved));
     value_problems(e, effects, &mut out, &summed);
     let guarded = inner_guarded(&e.arena, &out.solved);
     out.rows = pick_rows(e, &out, declared, guarded, &summed);
@@ -252,8 +296,13 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
     solved.value = arena.simplify(solved.value, &solved.facts);
 }
 
-fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
+fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool) -> Usage {
     let mut walk_guard = Vec::new();
+    // Where another part of a guard fails, what this one says does not matter; parts that read nothing go before those that do.
+    let plain = arena.conjuncts(solved.guard).into_iter().filter(|c| !arena.any(*c, |n| matches!(n, Node::Load(_))));
+    let plain: Vec<TermId> = plain.collect();
+    let plain = arena.and(plain);
+    let outside = base.with(arena, plain);
     // Whether the element is written at all: conditions that are not the extent of a coordinate.
     let coordinate_only = |arena: &Arena, c: TermId| {
         !arena.any(c, |n| matches!(n, Node::Load(_)))
@@ -266,7 +315,7 @@ fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     parts.sort_by_key(|c| loads_in(arena, *c));
     let cases: Vec<TermId> = solved.cases.iter().flat_map(|c| arena.conjuncts(*c)).collect();
     let guard = parts.len();
-    let mut before = Facts::default();
+    let mut before = base.clone();
     for (i, c) in parts.into_iter().chain(cases).enumerate() {
         let free = !arena.free_vars(c).is_empty();
         let reads = loads_in(arena, c) > 0 || arena.any(c, |n| matches!(n, Node::Opaque(..)));
@@ -286,7 +335,7 @@ fn use_of(arena: &mut Arena, solved: &Solved<'_>, with_guard: bool) -> Usage {
     if with_guard {
         // What decides which instances are combined; the range of a coordinate does not.
         for c in arena_parts {
-            walk.visit(c, &Facts::default(), Role::Tree);
+            walk.visit(c, &outside, Role::Tree);
         }
     }
     walk.usage
@@ -362,15 +411,31 @@ pub(super) fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTre
     let mut out = BTreeSet::new();
     for part in arena.conjuncts(solved.guard) {
         // Where a program lies says which elements it makes, not how many there are.
-        if arena.contains_var(part, c) && !arena.has_instance(part) {
-            arena.walk(part, |t, n| {
-                if matches!(n, Node::Arg(_)) {
-                    out.insert(t);
-                }
-            });
+        let (args, vars) = compared(arena, part);
+        if vars.contains(&c) && !arena.has_instance(part) {
+            out.extend(args);
         }
     }
     out
+}
+
+/// Arguments and variables of a condition, but for those that only say where something is read.
+fn compared(arena: &Arena, condition: TermId) -> (BTreeSet<TermId>, BTreeSet<VarId>) {
+    let (mut args, mut vars) = (BTreeSet::new(), BTreeSet::new());
+    let mut stack = vec![condition];
+    while let Some(t) = stack.pop() {
+        match arena.node(t) {
+            Node::Arg(_) => {
+                args.insert(t);
+            }
+            Node::Var(v) => {
+                vars.insert(*v);
+            }
+            Node::Load(_) => {}
+            n => crate::term::children(n, |c| stack.push(c)),
+        }
+    }
+    (args, vars)
 }
 
 /// The batch coordinates: those that a declared batch argument limits; else the outermost one that follows the rule.
@@ -555,8 +620,9 @@ fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
 }
 
 /// A row that is a digit above other coordinates: what lies below may be columns or rows of a tile. Columns show themselves as the
-/// index into data that all rows share (a weight, a table); otherwise the size of the row is a condition. It is a condition too where a
-/// batch argument counts the digit below, one by one: that digit numbers rows, so the one above numbers tiles of them.
+/// index into data that all rows share (a weight, a table), and the row as what an argument strides over in all that is read; otherwise
+/// the size of the row is a condition. It is a condition too where a batch argument counts the digit below, one by one: that digit numbers
+/// rows, so the one above numbers tiles of them.
 fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId>) {
     let list = j.solved.coords.list.clone();
     for (i, c) in list.iter().enumerate() {
@@ -575,8 +641,12 @@ fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId
                 step > 0 && above > 0 && declared.iter().any(|&t| p.coeff(&[t]) == step)
             })
         };
+        let numbered = numbered_by_argument(arena, j, c.var);
         let mut below = list[i + 1..].iter().filter(|l| l.stride == c.stride);
-        if below.any(|l| !column(arena, l.term) || counted(arena, l.term)) {
+        if below.clone().any(|l| !column(arena, l.term)) && numbered {
+            arena.rules.insert("row-by-stride");
+        }
+        if below.any(|l| !numbered && !column(arena, l.term) || counted(arena, l.term)) {
             j.conditions.insert(Condition::Packed { outputs: packed.outputs, stride: c.stride.clone() });
         }
     }
@@ -586,6 +656,27 @@ fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId
             j.problems.push(Problem::Index { coordinate });
         }
     }
+}
+
+/// Everything that is read by row `c` has one argument as the stride of the row and nothing else that an argument multiplies: it says
+/// that the rows of what is read are numbered by c, whatever their length, and then what is stored for one of them is its row.
+fn numbered_by_argument(arena: &mut Arena, j: &Judged<'_>, c: VarId) -> bool {
+    let ct = arena.var_term(c);
+    let mut found = false;
+    for u in j.usage.loads.iter().filter(|u| arena.contains_var(u.load.offset, c)) {
+        let p = arena.poly(u.load.offset);
+        let (of_row, rest): (Vec<_>, Vec<_>) = p.terms.iter().partition(|(m, _)| m.contains(&ct));
+        let by_argument = matches!(of_row.as_slice(), [(m, 1)]
+            if m.len() == 2 && m.iter().any(|&t| matches!(arena.node(t), Node::Arg(_))));
+        let plain = |arena: &Arena, m: &[TermId]| {
+            m.iter().all(|&t| !super::usage::is_param(arena, t) && !arena.contains_var(t, c))
+        };
+        if !by_argument || !rest.iter().all(|(m, _)| plain(arena, m)) {
+            return false;
+        }
+        found = true;
+    }
+    found
 }
 
 fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {

@@ -77,7 +77,8 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
     for split in &like.splits {
         coords.split_at(arena, &original, split);
     }
-    if matches!(site.kind, SiteKind::Atomic(_)) {
+    let atomic = matches!(site.kind, SiteKind::Atomic(_));
+    if atomic && (site.is_float() || !coords.split_data(arena, &original)) {
         // What the atomic combines depends on which instances reach an element, so every digit is made a coordinate.
         let all = instances(arena, offset);
         while coords.split(arena, &original, &all) {}
@@ -90,7 +91,15 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
         out.owner.clone_from(&owner);
         out.conditions.clone_from(&conditions);
         rounds += 1;
-        if out.left.is_empty() || rounds > 12 || arena.stopped() {
+        if rounds > 12 || arena.stopped() {
+            return finish(arena, out);
+        }
+        if out.left.is_empty() {
+            // What an atomic reads to decide whether it counts matters like what it adds.
+            let open = if atomic { reading_instances(arena, out.guard) } else { vec![] };
+            if !open.is_empty() && coords.split(arena, &original, &open) {
+                continue;
+            }
             return finish(arena, out);
         }
         if coords.scatter(arena, &out.left, &mut conditions) {
@@ -114,6 +123,16 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
         }
         return finish(arena, out);
     }
+}
+
+/// Instance variables of what a guard reads.
+fn reading_instances(arena: &mut Arena, guard: TermId) -> Vec<VarId> {
+    let parts = arena.conjuncts(guard);
+    let reads = parts.into_iter().filter(|c| arena.any(*c, |n| matches!(n, Node::Load(_))));
+    let mut out: Vec<VarId> = reads.flat_map(|c| instances(arena, c)).collect();
+    out.sort_unstable();
+    out.dedup();
+    out
 }
 
 /// The guard with what is read in it simplified by the rest of it: of `o < n and x[o | o < n] >= 0` the second part reads `x[o]`.

@@ -3,7 +3,7 @@
 
 use super::site::{Like, Solved, instances, solve};
 use super::usage::is_param;
-use crate::eval::Site;
+use crate::eval::{Site, SiteKind};
 use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId, VarKind};
 
@@ -24,14 +24,42 @@ pub fn join<'m>(
         groups.push(all);
     }
     groups.sort_by_key(|g| g[0].order);
-    let joined = groups.into_iter().map(|g| {
-        let mut one = join_group(arena, base, &g);
-        if let Ok(solved) = &mut one {
-            super::site::divide(arena, solved);
+    let mut out = Vec::new();
+    for g in groups {
+        let mut joined = match g.len() > 1 && g.iter().any(|s| s.kind != SiteKind::Store) {
+            true => added_up(arena, base, &g),
+            false => vec![join_group(arena, base, &g)],
+        };
+        for one in joined.iter_mut().flatten() {
+            super::site::divide(arena, one);
         }
-        (g, one)
-    });
-    joined.collect()
+        out.extend(joined.into_iter().map(|one| (g.clone(), one)));
+    }
+    out
+}
+
+/// Atomics on one pointer all count: no later one takes the place of an earlier one. Each is judged by itself, over the same coordinates.
+fn added_up<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Vec<Result<Solved<'m>, String>> {
+    match alike(arena, base, sites) {
+        Some(solved) => solved.into_iter().map(Ok).collect(),
+        None => vec![Err("atomics on one pointer whose addresses split into different coordinates".into())],
+    }
+}
+
+/// Sites solved for coordinates of one shape, if there is one.
+fn alike<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Option<Vec<Solved<'m>>> {
+    let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &Like::default())).collect();
+    let listed = solved.iter().any(|s| s.coords.list.iter().any(|c| c.listed));
+    let mut splits: Vec<(crate::term::Mono, i128)> = solved.iter().flat_map(|s| s.coords.splits()).collect();
+    splits.sort_unstable();
+    splits.dedup();
+    splits.reverse();
+    if solved.iter().any(|s| s.coords.shape() != solved[0].coords.shape()) {
+        let like = Like { listed, splits };
+        solved = sites.iter().map(|s| solve(arena, base, s, &like)).collect();
+    }
+    let (shape, rest) = (solved[0].coords.shape(), solved[0].coords.rest);
+    solved.iter().all(|s| s.coords.shape() == shape && s.coords.rest == rest).then_some(solved)
 }
 
 /// True if two stores to one pointer cannot reach one element, whatever programs make them. What is added to the same strides must differ:
@@ -102,24 +130,13 @@ fn gcd(a: i128, b: i128) -> i128 {
 }
 
 fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<Solved<'m>, String> {
-    let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &Like::default())).collect();
-    if solved.len() == 1 {
-        return Ok(solved.remove(0));
+    if let [one] = sites {
+        return Ok(solve(arena, base, one, &Like::default()));
     }
-    let listed = solved.iter().any(|s| s.coords.list.iter().any(|c| c.listed));
-    let mut splits: Vec<(crate::term::Mono, i128)> = solved.iter().flat_map(|s| s.coords.splits()).collect();
-    splits.sort_unstable();
-    splits.dedup();
-    splits.reverse();
-    if solved.iter().any(|s| s.coords.shape() != solved[0].coords.shape()) {
-        let like = Like { listed, splits };
-        solved = sites.iter().map(|s| solve(arena, base, s, &like)).collect();
-    }
-    let shape = solved[0].coords.shape();
+    let Some(mut solved) = alike(arena, base, sites) else {
+        return Err("stores to one pointer whose addresses split into different coordinates".into());
+    };
     for s in &solved {
-        if s.coords.shape() != shape || s.coords.rest != solved[0].coords.rest {
-            return Err("stores to one pointer whose addresses split into different coordinates".into());
-        }
         if s.owner.is_some() && solved.len() > 1 {
             return Err("several stores to one pointer in a packed batch".into());
         }

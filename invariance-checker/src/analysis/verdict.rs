@@ -108,6 +108,11 @@ pub enum Condition {
         /// The address, as shown.
         text: String,
     },
+    /// Layout: an argument that indices are divided by is at least 1.
+    Positive {
+        /// The argument.
+        arg: TermId,
+    },
     /// Layout: a grid axis has at most so many programs.
     Grid {
         /// The axis.
@@ -118,9 +123,32 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// What [`Condition::name`] begins with.
+    pub const NAMES: [&str; 18] = [
+        "prefix-sum",
+        "search-finds-owner",
+        "distinct",
+        "owner-of-block",
+        "groups",
+        "one-writer",
+        "quiet",
+        "at-index",
+        "finite",
+        "not-minus-zero",
+        "covers",
+        "row-is",
+        "extent",
+        "padded",
+        "apart",
+        "within",
+        "positive",
+        "grid",
+    ];
+
     /// Conditions on the layout of buffers and the grid: without them the launch has no rows to speak of.
     pub fn is_layout(&self) -> bool {
-        matches!(self, Condition::Extent { .. } | Condition::Apart { .. } | Condition::Grid { .. })
+        use Condition::{Apart, Extent, Grid, Positive};
+        matches!(self, Extent { .. } | Apart { .. } | Grid { .. } | Positive { .. })
     }
 
     /// The term that is not negative where the condition holds, if it is an inequality.
@@ -152,6 +180,7 @@ impl Condition {
             Condition::Padded { base, .. } => format!("padded({})", show(*base)),
             Condition::Apart { base, .. } => format!("apart({})", show(*base)),
             Condition::Within { numbers, .. } => format!("within({})", show(*numbers)),
+            Condition::Positive { arg } => format!("positive({})", show(*arg)),
             Condition::Grid { axis, .. } => format!("grid({axis})"),
         }
     }
@@ -204,6 +233,7 @@ impl Condition {
             Condition::Within { numbers, base, text } => {
                 format!("the numbers in {} are places within a row of {}: {text}", show(*numbers), show(*base))
             }
+            Condition::Positive { arg } => format!("{}, which indices are divided by, is at least 1", show(*arg)),
             Condition::Grid { axis, max } => format!("grid axis {axis} has at most {max} programs"),
         }
     }

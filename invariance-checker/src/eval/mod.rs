@@ -64,7 +64,7 @@ pub struct Evaluator<'m> {
     depth: u32,
 }
 
-/// Nesting beyond this is refused; the analysis thread's stack is sized for it.
+/// Values that are evaluated within each other beyond this end the analysis; the stack of its thread (512 MiB) is sized for it.
 const DEPTH_MAX: u32 = 6000;
 
 impl<'m> Evaluator<'m> {
@@ -164,7 +164,9 @@ impl<'m> Evaluator<'m> {
         let sort = sort_of(self.ty(ctx, v));
         if self.arena.stopped() || self.depth > DEPTH_MAX {
             if self.depth > DEPTH_MAX {
-                self.arena.exhausted.get_or_insert_with(|| "the kernel nests too deeply".into());
+                self.arena.exhausted.get_or_insert_with(|| {
+                    format!("a value that hangs on a chain of more than {DEPTH_MAX} operations")
+                });
             }
             return self.arena.opaque("stopped", 0, vec![], sort);
         }

@@ -39,6 +39,13 @@ pub struct Site<'m> {
     pub iterations: Vec<VarId>,
 }
 
+impl Site<'_> {
+    /// Writes floating-point numbers.
+    pub fn is_float(&self) -> bool {
+        self.elem.is_none_or(|e| e.is_float())
+    }
+}
+
 /// Something the kernel does that is not a store.
 #[derive(Clone, Debug)]
 pub struct Effect<'m> {

@@ -55,6 +55,28 @@ impl Memory {
         buffer
     }
 
+    /// Adds a buffer whose elements are computed from their places.
+    pub fn add_with(&mut self, elem: Scalar, len: usize, bits: impl Fn(u64) -> u64) -> Buffer {
+        let buffer = self.zeros(elem, len);
+        let size = elem.bytes();
+        for (at, chunk) in self.buffers[buffer.0 as usize].1.chunks_exact_mut(size).enumerate() {
+            chunk.copy_from_slice(&bits(at as u64).to_le_bytes()[..size]);
+        }
+        buffer
+    }
+
+    /// The bit pattern of one element.
+    pub fn bits_at(&self, buffer: Buffer, element: usize) -> Option<u64> {
+        let (elem, bytes) = &self.buffers[buffer.0 as usize];
+        let start = element.checked_mul(elem.bytes())?;
+        Some(read(bytes.get(start..start.checked_add(elem.bytes())?)?))
+    }
+
+    /// The bytes of a buffer.
+    pub fn bytes(&self, buffer: Buffer) -> &[u8] {
+        &self.buffers[buffer.0 as usize].1
+    }
+
     /// Adds a buffer of floats, rounded to nearest even to `elem`; integers are truncated.
     pub fn add_floats(&mut self, elem: Scalar, values: &[f64]) -> Buffer {
         let bits: Vec<u64> = values

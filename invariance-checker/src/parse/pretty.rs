@@ -264,15 +264,17 @@ fn call<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
     signature(c, op)
 }
 
-/// `"asm" {..} %a, %b : T, U -> R`.
+/// `"asm" {..} %a, %b : T, U -> R`; without operands `"asm" {..} -> R`.
 fn inline_asm<'a>(c: &mut Cursor<'a>, op: &mut RawOp<'a>) -> Result<()> {
     let asm = c.string()?;
     op.set("asm_string", Attr::Str(asm));
     op.attrs.extend(c.attr_dict()?);
-    op.operands = values(c)?;
-    c.expect(":")?;
     if !c.peek("->") {
-        op.operand_types = Some(c.type_list()?);
+        op.operands = values(c)?;
+        c.expect(":")?;
+        if !c.peek("->") {
+            op.operand_types = Some(c.type_list()?);
+        }
     }
     c.expect("->")?;
     op.result_types = c.type_list()?;

@@ -5,6 +5,7 @@
 
 use super::Set as HashSet;
 use super::{Arena, Node, Poly, TermId};
+use std::rc::Rc;
 
 /// Facts in force at one place of a term.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +16,9 @@ pub struct Facts {
 }
 
 const DEPTH: u32 = 5;
+
+/// Facts beyond this many are not taken note of: what is known is copied at every branch, and to know less proves less.
+const FACTS_MAX: usize = 1000;
 
 impl Facts {
     /// Identifies this set of facts within its arena (for memo tables); 0 for none.
@@ -43,7 +47,7 @@ impl Facts {
 
     /// Adds a fact.
     pub fn assume(&mut self, arena: &mut Arena, cond: TermId) {
-        if arena.as_bool(cond) == Some(true) || self.truths.contains(&cond) {
+        if arena.as_bool(cond) == Some(true) || self.truths.contains(&cond) || self.truths.len() >= FACTS_MAX {
             return;
         }
         self.scope = arena.scope_with(self.scope, cond);
@@ -54,9 +58,9 @@ impl Facts {
             match arena.node(c) {
                 Node::Ge0(p) => {
                     let p = arena.poly(*p);
-                    for d in definitions(arena, &p, true) {
-                        if !self.ge.contains(&d) {
-                            self.ge.push(d);
+                    for d in definitions(arena, &p, true).iter().flat_map(|list| list.iter()) {
+                        if !self.ge.contains(d) {
+                            self.ge.push(d.clone());
                         }
                     }
                     self.ge.push(p);
@@ -132,8 +136,8 @@ impl Facts {
         let p = arena.poly(t);
         let mut steps = 150;
         let mut found = self.search(arena, p.clone(), 0, DEPTH, &mut steps);
-        if !found && p.terms.iter().any(|(m, c)| m.len() > 1 && *c > 0) {
-            // Products of terms that are not negative may be dropped.
+        if !found && p.terms.iter().any(|(m, c)| *c > 0 && needs_signs(arena, m)) {
+            // Products of terms that are not negative may be dropped, and quotients.
             let rest = p.terms.iter().filter(|(m, c)| !(*c > 0 && self.product_not_negative(arena, m))).cloned();
             let rest = Poly { terms: rest.collect() };
             if rest.terms.len() < p.terms.len() {
@@ -154,7 +158,9 @@ impl Facts {
             return known;
         }
         let p = arena.poly(t);
-        let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| definitions(a, p, false));
+        let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| {
+            definitions(a, p, false).iter().flat_map(|list| list.to_vec()).collect()
+        });
         if !found && let Some(mut solver) = arena.solver.take() {
             found = solver.implies(arena, self, t);
             arena.solver = Some(solver);
@@ -164,10 +170,15 @@ impl Facts {
     }
 
     fn product_not_negative(&self, arena: &mut Arena, m: &[TermId]) -> bool {
-        m.len() > 1
+        needs_signs(arena, m)
             && m.iter().all(|&t| {
                 let mut steps = 80;
-                let p = arena.poly(t);
+                // A floor is not negative if its dividend is not and its divisor is positive.
+                let of = match arena.node(t).clone() {
+                    Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => a,
+                    _ => t,
+                };
+                let p = arena.poly(of);
                 self.search(arena, p, 0, 4, &mut steps)
             })
     }
@@ -183,7 +194,7 @@ impl Facts {
         }
         *steps -= 1;
         let own = definitions(arena, &p, false);
-        for f in own.iter().chain(&self.ge) {
+        for f in own.iter().flat_map(|list| list.iter()).chain(&self.ge) {
             // Every way in which the fact cancels a monomial of p that may be negative.
             for (m, cf) in f.terms.iter().filter(|(m, _)| !m.is_empty()) {
                 let cp = p.coeff(m);
@@ -205,60 +216,72 @@ impl Facts {
     }
 }
 
+/// A product, or a quotient by something that is not a constant: no fact about it is linear.
+fn needs_signs(arena: &Arena, m: &[TermId]) -> bool {
+    m.len() > 1 || matches!(m, [t] if matches!(*arena.node(*t), Node::Div(_, b) if arena.as_int(b).is_none()))
+}
+
 fn may_be_negative(arena: &mut Arena, m: &[TermId], c: i128) -> bool {
     arena.poly_range(&Poly { terms: vec![(m.to_vec(), c)] }).lo.is_none_or(|lo| lo < 0)
 }
 
 /// What the meaning of the atoms of `p` says about them.
-fn definitions(arena: &mut Arena, p: &Poly, minima_only: bool) -> Vec<Poly> {
+fn definitions(arena: &mut Arena, p: &Poly, minima_only: bool) -> Vec<Rc<[Poly]>> {
     let mut atoms: Vec<TermId> = p.terms.iter().flat_map(|(m, _)| m.iter().copied()).collect();
     atoms.sort_unstable();
     atoms.dedup();
-    let mut out = Vec::new();
-    for t in atoms {
-        let node = arena.node(t).clone();
-        if minima_only && !matches!(node, Node::Min(..) | Node::Max(..) | Node::Div(..)) {
-            continue;
-        }
-        match node {
-            Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
-                // b*q <= a <= b*q + b - 1.
-                let bq = arena.mul(b, t);
-                let low = arena.sub(a, bq);
-                let high = arena.sub(b, low);
-                let high = arena.add_const(high, -1);
-                out.extend([arena.poly(low), arena.poly(high)]);
-            }
-            Node::Mod(_, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
-                let high = arena.sub(b, t);
-                let high = arena.add_const(high, -1);
-                out.push(arena.poly(high));
-            }
-            Node::TDiv(a, b) if arena.as_int(b).is_some_and(|b| b > 0) => {
-                // a <= b*q + b - 1 and a >= b*q - b + 1 hold for both signs.
-                let bq = arena.mul(b, t);
-                let d = arena.sub(a, bq);
-                let (up, down) = (arena.sub(b, d), arena.add(b, d));
-                for x in [up, down] {
-                    let x = arena.add_const(x, -1);
-                    out.push(arena.poly(x));
-                }
-            }
-            Node::Min(a, b) => {
-                for x in [a, b] {
-                    let d = arena.sub(x, t);
-                    out.push(arena.poly(d));
-                }
-            }
-            Node::Max(a, b) => {
-                for x in [a, b] {
-                    let d = arena.sub(t, x);
-                    out.push(arena.poly(d));
-                }
-            }
-            _ => {}
-        }
+    if minima_only {
+        atoms.retain(|&t| matches!(arena.node(t), Node::Min(..) | Node::Max(..) | Node::Div(..)));
     }
+    atoms.into_iter().map(|t| definition(arena, t)).collect()
+}
+
+/// What the meaning of one atom says about it; made once.
+fn definition(arena: &mut Arena, t: TermId) -> Rc<[Poly]> {
+    if let Some(known) = arena.definitions.get(&t) {
+        return Rc::clone(known);
+    }
+    let mut out = Vec::new();
+    match arena.node(t).clone() {
+        Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
+            // b*q <= a <= b*q + b - 1.
+            let bq = arena.mul(b, t);
+            let low = arena.sub(a, bq);
+            let high = arena.sub(b, low);
+            let high = arena.add_const(high, -1);
+            out.extend([arena.poly(low), arena.poly(high)]);
+        }
+        Node::Mod(_, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => {
+            let high = arena.sub(b, t);
+            let high = arena.add_const(high, -1);
+            out.push(arena.poly(high));
+        }
+        Node::TDiv(a, b) if arena.as_int(b).is_some_and(|b| b > 0) => {
+            // a <= b*q + b - 1 and a >= b*q - b + 1 hold for both signs.
+            let bq = arena.mul(b, t);
+            let d = arena.sub(a, bq);
+            let (up, down) = (arena.sub(b, d), arena.add(b, d));
+            for x in [up, down] {
+                let x = arena.add_const(x, -1);
+                out.push(arena.poly(x));
+            }
+        }
+        Node::Min(a, b) => {
+            for x in [a, b] {
+                let d = arena.sub(x, t);
+                out.push(arena.poly(d));
+            }
+        }
+        Node::Max(a, b) => {
+            for x in [a, b] {
+                let d = arena.sub(t, x);
+                out.push(arena.poly(d));
+            }
+        }
+        _ => {}
+    }
+    let out: Rc<[Poly]> = out.into();
+    arena.definitions.insert(t, Rc::clone(&out));
     out
 }
 

@@ -257,6 +257,14 @@ impl Arena {
         r
     }
 
+    /// Takes these terms as at least 1 from now on.
+    pub fn assume_positive(&mut self, terms: impl IntoIterator<Item = TermId>) {
+        // What was computed without it is right, but says less.
+        self.ranges.clear();
+        self.definitions.clear();
+        self.ranges.extend(terms.into_iter().map(|t| (t, Range { lo: Some(1), hi: None })));
+    }
+
     /// Constant bounds of a polynomial that need not be a term.
     pub fn poly_range(&mut self, p: &Poly) -> Range {
         let mut sum = Range { lo: Some(0), hi: Some(0) };

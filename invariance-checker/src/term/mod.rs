@@ -243,6 +243,7 @@ pub struct Arena {
     nodes: Vec<Node>,
     sorts: Vec<Sort>,
     free: Vec<Rc<[VarId]>>,
+    depths: Vec<u32>,
     index: HashMap<Node, TermId>,
     ranges: HashMap<TermId, Range>,
     /// All variables.
@@ -262,10 +263,16 @@ pub struct Arena {
     proofs: HashMap<(u64, TermId), bool>,
     hard_proofs: HashMap<(u64, TermId), bool>,
     scope_memo: HashMap<(u64, TermId), TermId>,
+    /// What the meaning of a division, minimum or maximum says about it.
+    definitions: HashMap<TermId, Rc<[Poly]>>,
 }
 
 /// Terms beyond this end the analysis.
 const NODES_MAX: usize = 400_000;
+
+/// Terms that nest deeper end the analysis. Walks over terms are recursive, and the stack of an analysis (512 MiB) leaves 50 KiB for a
+/// level; kernels of real packages nest a few hundred deep.
+const DEPTH_MAX: u32 = 10_000;
 
 impl Arena {
     /// An empty arena that gives up once its thread has computed for `budget`: other load on the machine must not change a verdict.
@@ -274,6 +281,7 @@ impl Arena {
             nodes: Vec::new(),
             sorts: Vec::new(),
             free: Vec::new(),
+            depths: Vec::new(),
             index: HashMap::default(),
             ranges: HashMap::default(),
             vars: Vec::new(),
@@ -289,6 +297,7 @@ impl Arena {
             proofs: HashMap::default(),
             hard_proofs: HashMap::default(),
             scope_memo: HashMap::default(),
+            definitions: HashMap::default(),
         }
     }
 
@@ -368,11 +377,18 @@ impl Arena {
         if self.nodes.len() >= NODES_MAX {
             self.exhausted.get_or_insert_with(|| "more than 400,000 terms".into());
         }
+        let mut depth = 0;
+        children(&node, |c| depth = depth.max(1 + self.depths[c.0 as usize]));
+        if depth > DEPTH_MAX {
+            self.exhausted
+                .get_or_insert_with(|| format!("a value that hangs on a chain of more than {DEPTH_MAX} operations"));
+        }
         let free = self.compute_free(&node);
         let t = TermId(self.nodes.len() as u32);
         self.nodes.push(node.clone());
         self.sorts.push(sort);
         self.free.push(free);
+        self.depths.push(depth);
         self.index.insert(node, t);
         t
     }

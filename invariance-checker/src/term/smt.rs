@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const QUESTION_MS: u32 = 400;
 /// Longest time for all questions of one kernel.
 const TOTAL: Duration = Duration::from_secs(4);
+/// Longest time until a solver answers its first question.
+const START: Duration = Duration::from_secs(10);
 /// Most questions for one kernel.
 const QUESTIONS_MAX: u32 = 120;
 /// Terms of one question.
@@ -35,26 +37,22 @@ impl Solver {
     /// Starts a solver.
     ///
     /// # Errors
-    /// The program cannot be started, or does not answer as a solver.
+    /// The program cannot be started, or does not answer as a solver does, or not in time.
     pub fn start(program: &Path) -> Result<Solver, String> {
-        let stem = program.file_stem().map(|s| s.to_string_lossy().to_lowercase()).unwrap_or_default();
-        let args: Vec<String> = if stem.contains("cvc5") {
-            vec!["--lang=smt2".into(), "--incremental".into(), format!("--tlimit-per={QUESTION_MS}")]
-        } else {
-            vec!["-smt2".into(), "-in".into(), format!("-t:{QUESTION_MS}"), "-memory:1024".into()]
-        };
-        let failed = |e: std::io::Error| {
+        let path = program.to_owned();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // Nobody listens any more once the time is up.
+            let _ = sender.send(begin(&path));
+        });
+        let answer = receiver.recv_timeout(START).unwrap_or_else(|_| Err(format!("no answer within {START:?}")));
+        let context = answer.map_err(|e| {
             format!(
                 "the solver {} cannot be used: expected a program that speaks SMT-LIB 2, got: {e}",
                 program.display()
             )
-        };
-        let mut context = ContextBuilder::new().solver(program).solver_args(args).build().map_err(failed)?;
-        // One question with a known answer: a program of another kind is found out here.
-        match context.check().map_err(failed)? {
-            Response::Sat => Ok(Solver { context, asked: 0, proved: 0, spent: Duration::ZERO }),
-            other => Err(failed(std::io::Error::other(format!("{other:?} to an empty question")))),
-        }
+        })?;
+        Ok(Solver { context, asked: 0, proved: 0, spent: Duration::ZERO })
     }
 
     /// The solver called `z3` on the search path, if there is one.
@@ -101,6 +99,22 @@ impl Solver {
         let answer = if too_long { Response::Unknown } else { self.context.check()? };
         self.context.pop()?;
         Ok(answer == Response::Unsat)
+    }
+}
+
+/// A running solver that has answered one question: a program of another kind is found out here.
+fn begin(program: &Path) -> Result<Context, String> {
+    let stem = program.file_stem().map(|s| s.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let args: Vec<String> = if stem.contains("cvc5") {
+        vec!["--lang=smt2".into(), "--incremental".into(), format!("--tlimit-per={QUESTION_MS}")]
+    } else {
+        vec!["-smt2".into(), "-in".into(), format!("-t:{QUESTION_MS}"), "-memory:1024".into()]
+    };
+    let failed = |e: std::io::Error| e.to_string();
+    let mut context = ContextBuilder::new().solver(program).solver_args(args).build().map_err(failed)?;
+    match context.check().map_err(failed)? {
+        Response::Sat => Ok(context),
+        other => Err(format!("{other:?} to an empty question")),
     }
 }
 

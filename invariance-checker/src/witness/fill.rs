@@ -348,30 +348,20 @@ fn buffer(plan: &Plan, t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> B
         };
         mix(seed(away) ^ at)
     };
-    let len = LEN as u64;
     match kind {
         Kind::Data(s) | Kind::Desc(s, _) => {
-            if plan.outputs.contains(&i) && !t.fill.contains_key(&i) && !t.disturb.contains_key(&i) {
-                // Something that no kernel computes by chance, so that an untouched cell is told apart.
-                let bits: Vec<u64> = (0..len).map(|at| float_bits(mix(seed(false) ^ at), *s)).collect();
-                return memory.add_bits(*s, &bits);
-            }
+            let untouched = plan.outputs.contains(&i) && !t.fill.contains_key(&i) && !t.disturb.contains_key(&i);
             match s {
-                Scalar::Float(_) => {
-                    let bits: Vec<u64> = (0..len).map(|at| float_bits(hash(at), *s)).collect();
-                    memory.add_bits(*s, &bits)
-                }
-                _ => {
-                    let values: Vec<i64> = (0..len).map(|at| (hash(at) % 120) as i64).collect();
-                    memory.add_ints(*s, &values)
-                }
+                // Something that no kernel computes by chance, so that an untouched cell is told apart.
+                s if untouched => memory.add_with(*s, LEN, |at| float_bits(mix(seed(false) ^ at), *s)),
+                Scalar::Float(_) => memory.add_with(*s, LEN, |at| float_bits(hash(at), *s)),
+                _ => memory.add_with(*s, LEN, |at| hash(at) % 120),
             }
         }
         Kind::Ints(s, lo, hi) => {
             // Lengths that are also addresses: small ones stay in bounds, large ones make several tiles.
             let hi = if (*lo, *hi) == (1, 6) && mix(t.seed) % 2 == 1 { &60 } else { hi };
-            let values: Vec<i64> = (0..len).map(|at| lo + (hash(at) % (hi - lo + 1) as u64) as i64).collect();
-            memory.add_ints(*s, &values)
+            memory.add_with(*s, LEN, |at| (lo + (hash(at) % (hi - lo + 1) as u64) as i64) as u64)
         }
         Kind::Prefix(s) => {
             let mut sum = 0i64;

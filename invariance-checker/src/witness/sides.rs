@@ -110,7 +110,7 @@ fn rerun<'t>(
     let element = found.elements[which];
     memory.watch(buffer, element);
     run(e.module, &launch, &mut memory, options).ok()?;
-    let initial = *before.bits(buffer).get(element)?;
+    let initial = before.bits_at(buffer, element)?;
     let point = found.points[which].clone();
     Some(Side { trial, point, initial, writes: memory.writes().to_vec(), before, buffers })
 }

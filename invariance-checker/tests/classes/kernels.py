@@ -122,6 +122,17 @@ def scaled(a, b, c, sa, sb, M, N, K, sam, sbn, scm, ssa, ssb, BM: tl.constexpr, 
     tl.store(c + rm[:, None] * scm + rn[None, :], acc.to(tl.bfloat16), mask=(rm[:, None] < M) & (rn[None, :] < N))
 
 
+@case("scale_of_group", "INV", "", "each group of columns has a scale; the size of a group is an argument, which is not negative and not zero",
+      dict(x=F, s=F, y=F, N=I, ss=I, per=I), dict(BLOCK=128), "")
+@triton.jit
+def scale_of_group(x, s, y, N, ss, per, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    o = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + row * N + o, mask=o < N, other=0.0)
+    g = o // per
+    tl.store(y + row * N + o, v * tl.load(s + row * ss + g, mask=(o < N) & (g < ss), other=0.0), mask=o < N)
+
+
 # ------------------------------------------------------------------ atomics
 @case("experts_by_float_atomics", "NOT", "", "the weighted outputs of a row's experts are added in the order of arrival",
       dict(x=F, w=F, y=F, D=I), dict(BLOCK=128, EXPERTS=8), "")
