@@ -165,3 +165,70 @@ fn ledger_entries_are_reused() {
     assert_eq!(engine.ledger().reqs().len(), 4);
     assert!(engine.ledger().pages().iter().all(|page| page.pins == 0));
 }
+
+/// An engine ahead of the device: a request that goes on for long, and a poisoned one that leaves while its rows are on their way.
+fn poison_in_flight(prompt: &[u32]) -> (Engine<FakeModel>, RequestId) {
+    let mut engine = engine(|config| config.run_ahead = true);
+    let talking = engine.submit(request([5], 30)).unwrap();
+    engine.step().unwrap();
+    let leaver = engine.submit(request(prompt.iter().copied(), 3)).unwrap();
+    // Launches the step with the prompt, and reports the one before.
+    assert!(!engine.step().unwrap().iter().any(|event| event.id() == leaver));
+    assert!(engine.cancel(leaver));
+    (engine, talking)
+}
+
+#[test]
+fn a_page_that_changes_hands_takes_no_fault_along() {
+    let (mut engine, talking) = poison_in_flight(&[POISON, 2]);
+    // The last page that was given back is the first to be taken.
+    let heir = engine.submit(request([1, 2, 3], 3)).unwrap();
+    let events = drain(&mut engine);
+    for id in [talking, heir] {
+        assert!(events.contains(&Event::Finished { id, reason: Finish::Length }), "{id:?} did not finish");
+    }
+    assert_eq!(engine.stats().failures, 0);
+}
+
+#[test]
+fn a_page_whose_fault_comes_late_is_not_offered() {
+    let prompt = [1, POISON, 2, 3, 4];
+    let (mut engine, _) = poison_in_flight(&prompt);
+    engine.step().unwrap();
+    let equal = engine.submit(request(prompt, 3)).unwrap();
+    let failed = Event::Failed { id: equal, failure: Failure::NonFiniteKv { position: 1 } };
+    assert!(drain(&mut engine).contains(&failed), "its own prefix is not finite");
+}
+
+#[test]
+fn whoever_attached_a_page_before_its_fault_was_known_fails_too() {
+    let prompt = [1, POISON, 2, 3, 4];
+    let (mut engine, _) = poison_in_flight(&prompt);
+    // Planned before the step with the fault has landed, so that the page is found.
+    let equal = engine.submit(request(prompt, 3)).unwrap();
+    let events = engine.step().unwrap();
+    assert_eq!(engine.stats().policy.attached_tokens, 4);
+    assert!(events.contains(&Event::Failed { id: equal, failure: Failure::NonFiniteKv { position: 1 } }));
+}
+
+#[test]
+fn ahead_of_the_device_a_request_that_ends_costs_a_row_and_no_more() {
+    let run = |run_ahead| {
+        let mut engine = engine(|config| config.run_ahead = run_ahead);
+        let ids = [(3, 40), (9, 25)].map(|(start, tokens)| engine.submit(request([start, 4], tokens)).unwrap());
+        // Nobody knows beforehand that the second request stops here.
+        let stops = Request { stop_tokens: (0..63).collect(), ..request([7, 8], 40) };
+        let stops = engine.submit(Request { forced: Vec::new(), ..stops }).unwrap();
+        let mut of: [Vec<Event>; 3] = Default::default();
+        for event in drain(&mut engine) {
+            let index = [ids[0], ids[1], stops].iter().position(|&id| id == event.id()).unwrap();
+            of[index].push(event);
+        }
+        (of, engine.stats())
+    };
+    let ((plain, before), (ahead, after)) = (run(false), run(true));
+    assert_eq!(plain, ahead, "each request's own events are the same");
+    assert!(plain[2].len() == 2 && before.steps_ahead == 0 && before.rows_dropped == 0);
+    assert!(after.steps_ahead > 30);
+    assert_eq!((after.rows_dropped, after.rows), (1, before.rows + 1));
+}

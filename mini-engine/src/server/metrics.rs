@@ -36,6 +36,8 @@ pub struct Metrics {
     live: Gauge,
     steps: Counter,
     rows: Counter,
+    steps_ahead: Counter,
+    rows_dropped: Counter,
     preemptions: Counter,
     evictions: Counter,
     recomputed: Counter,
@@ -66,6 +68,8 @@ impl Metrics {
             live: gauge("sametree_engine_live", "requests in the engine"),
             steps: counter("sametree_engine_steps_total", "accepted steps of the engine"),
             rows: counter("sametree_engine_rows_total", "rows computed"),
+            steps_ahead: counter("sametree_engine_steps_ahead_total", "steps launched while the one before ran"),
+            rows_dropped: counter("sametree_engine_rows_dropped_total", "rows computed for requests that had ended"),
             preemptions: counter("sametree_engine_preemptions_total", "requests that gave their pages back"),
             evictions: counter("sametree_engine_evictions_total", "cached pages given to another use"),
             recomputed: counter("sametree_engine_recomputed_tokens_total", "positions computed again"),
@@ -89,6 +93,8 @@ impl Metrics {
         self.live.set(app.worker.live() as f64);
         self.steps.absolute(stats.steps);
         self.rows.absolute(stats.rows);
+        self.steps_ahead.absolute(stats.steps_ahead);
+        self.rows_dropped.absolute(stats.rows_dropped);
         self.preemptions.absolute(stats.policy.preemptions);
         self.evictions.absolute(stats.policy.evictions);
         self.recomputed.absolute(stats.recomputed_tokens);
