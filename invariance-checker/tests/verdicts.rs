@@ -92,16 +92,17 @@ fn adversarial_kernels() {
     let judged = judge(&folder("tests/adversarial"), true, Duration::from_secs(2));
     let positives = |(c, r): &&(Case, Report)| c.label == "INV" && r.verdict == Verdict::Unknown;
     let open: Vec<&str> = judged.iter().filter(positives).map(|(c, _)| c.file.as_str()).collect();
-    // The last three show what a refutation must not rely on.
+    // The last four show what a refutation must not rely on.
     let known = [
         "block_causal_with_mask.ttir",
         "edge_tile_masked.ttir",
         "length_by_inner_coordinate.ttir",
         "rows_by_programs.ttir",
+        "stored_where_two_lists_say.ttir",
         "added_where_two_lists_say.ttir",
     ];
     assert_eq!(open, known);
-    assert!(unknown(&judged).len() <= 36, "{:?}", unknown(&judged));
+    assert!(unknown(&judged).len() <= 38, "{:?}", unknown(&judged));
 }
 
 /// Counts of a row are its own under no condition, but for numbers that nothing limits.

@@ -4,8 +4,10 @@
 //! whole planes; anything else reads other rows (the neighbour's, the mirrored one, a window). A pointer that is read by row is read by
 //! row everywhere, with one stride.
 
+use super::judge::{Judged, arg_name};
 use super::usage::{LoadUse, is_param};
-use super::verdict::Condition;
+use super::verdict::{Condition, Problem};
+use crate::eval::Evaluator;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +39,96 @@ pub fn planes_of(arena: &mut Arena, loads: &[LoadUse]) -> Planes {
         }
     }
     seen.into_iter().filter(|(_, k)| k.len() > 1).map(|(p, _)| p).collect()
+}
+
+/// Classifies all loads of a value: what is read by row, through loaded numbers, or by nothing of the row; and what breaks the rule.
+pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
+    let names: Vec<String> = (0..256).map(|i| arg_name(e, i)).collect();
+    let name =
+        |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
+    let planes = planes_of(&mut e.arena, &j.usage.loads);
+    let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
+    let mut plain: BTreeSet<TermId> = BTreeSet::new();
+    let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
+    // By which of the row's numbers a pointer is read, and whether that counts tokens through all sequences.
+    let mut numbered: BTreeMap<TermId, BTreeSet<BTreeSet<(VarId, bool)>>> = BTreeMap::new();
+    let token = j.solved.owner.as_ref().and_then(|o| o.row);
+    let token = j.solved.coords.list.iter().find(|c| Some(c.term) == token).map(|c| c.var);
+    for u in j.usage.loads.clone() {
+        let (mut row, mut numbers) = (false, BTreeSet::new());
+        let of_sequence = j.solved.owner.clone().and_then(|o| {
+            let home = super::owner::home_of_sequence(&mut e.arena, &u, &o, guarded, &planes, &name)?;
+            Some((token.unwrap_or(o.sequence), home))
+        });
+        let of_tokens = of_sequence.is_some();
+        let homes: Vec<(VarId, Home)> = match of_sequence {
+            Some(one) => vec![one],
+            None => {
+                let of = |c: &VarId| (*c, home(&mut e.arena, &u, *c, j.solved.offset, guarded, &planes, &name));
+                j.rows.iter().map(of).collect()
+            }
+        };
+        for (c, home) in homes {
+            match home {
+                Home::Absent => {}
+                Home::Placed(through) => {
+                    row = true;
+                    j.placed.insert((u.load.base, through));
+                }
+                Home::Row(s, conditions) => {
+                    row = true;
+                    numbers.insert((c, of_tokens || Some(c) == token));
+                    j.by_row.insert(u.load.base);
+                    j.rooms
+                        .extend(conditions.iter().filter(|c| c.room().is_some()).map(|c| (c.clone(), u.facts.clone())));
+                    j.conditions.extend(conditions);
+                    let known = *strides.entry((u.load.base, c)).or_insert(s);
+                    if known != s {
+                        mixed.insert(u.load.base, "rows are read with two different strides".into());
+                    }
+                }
+                Home::Mixed(why) => {
+                    mixed.insert(u.load.base, why);
+                }
+            }
+        }
+        if !numbers.is_empty() {
+            numbered.entry(u.load.base).or_default().insert(numbers);
+        }
+        if !row {
+            match computed_from_row(&mut e.arena, &u, &j.rows) {
+                true => {
+                    j.placed.insert((u.load.base, u.load.base));
+                }
+                false => {
+                    plain.insert(u.load.base);
+                }
+            }
+        }
+    }
+    j.strides = strides;
+    for (base, ways) in numbered {
+        if j.solved.owner.is_some() && ways.len() > 1 {
+            mixed.entry(base).or_insert_with(|| "is read by token and by sequence".into());
+        }
+    }
+    for &base in &j.by_row {
+        if plain.contains(&base) {
+            mixed.entry(base).or_insert_with(|| "is read by row and also at places that are not the row's".into());
+        }
+        if j.placed.iter().any(|(p, _)| *p == base) {
+            mixed.entry(base).or_insert_with(|| "is read by row and also at places that data decides".into());
+        }
+    }
+    j.shared = plain.into_iter().filter(|b| !j.by_row.contains(b)).collect();
+    for (base, why) in mixed {
+        j.problems.push(Problem::Mixed { base, why });
+    }
+}
+
+/// True if the address contains something that was read by row.
+fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
+    rows.iter().any(|c| arena.contains_var(u.load.offset, *c))
 }
 
 /// Classifies one load against one coordinate. `guarded` says that the output's own row is limited by an argument, so that a row's

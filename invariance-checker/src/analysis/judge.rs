@@ -4,9 +4,9 @@ use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row};
 use super::home::{Home, home, planes_of};
 use super::roles::{ArgReport, arg_reports};
 use super::site::{Solved, describe, instances, launch_facts};
-use super::usage::{LoadUse, Role, Usage, Walk};
+use super::usage::{Role, Usage, Walk};
 use super::verdict::{Condition, Problem};
-use super::{inplace, listed, owner, union};
+use super::{digits, inplace, listed, owner, union};
 use crate::eval::{Effects, Evaluator, Site, SiteKind};
 use crate::term::{Arena, Facts, Node, TermId, VarId, VarKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,8 +243,9 @@ fn judge<'m>(
     value_problems(e, effects, &mut out, &summed);
     let guarded = inner_guarded(&e.arena, &out.solved);
     out.rows = pick_rows(e, &out, declared, guarded, &summed);
-    home_rule(e, &mut out, guarded);
-    packed_rows(&mut e.arena, &mut out, declared);
+    super::home::rule(e, &mut out, guarded);
+    index_problems(e, &mut out);
+    digits::packed_rows(&mut e.arena, &mut out, declared);
     listed::blocks(&mut e.arena, &mut out);
     for u in &out.usage.loads {
         if u.load.volatile {
@@ -527,156 +528,6 @@ fn rows_by_address(
         skipped.push(c.var);
     }
     skipped
-}
-
-fn home_rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
-    let names: Vec<String> = (0..256).map(|i| arg_name(e, i)).collect();
-    let name =
-        |a: &Arena, t: TermId| a.show(t, &|i| names.get(i as usize).cloned().unwrap_or_else(|| format!("arg{i}")));
-    let planes = planes_of(&mut e.arena, &j.usage.loads);
-    let mut strides: BTreeMap<(TermId, VarId), TermId> = BTreeMap::new();
-    let mut plain: BTreeSet<TermId> = BTreeSet::new();
-    let mut mixed: BTreeMap<TermId, String> = BTreeMap::new();
-    // By which of the row's numbers a pointer is read, and whether that counts tokens through all sequences.
-    let mut numbered: BTreeMap<TermId, BTreeSet<BTreeSet<(VarId, bool)>>> = BTreeMap::new();
-    let token = j.solved.owner.as_ref().and_then(|o| o.row);
-    let token = j.solved.coords.list.iter().find(|c| Some(c.term) == token).map(|c| c.var);
-    for u in j.usage.loads.clone() {
-        let (mut row, mut numbers) = (false, BTreeSet::new());
-        let of_sequence = j.solved.owner.clone().and_then(|o| {
-            let home = owner::home_of_sequence(&mut e.arena, &u, &o, guarded, &planes, &name)?;
-            Some((token.unwrap_or(o.sequence), home))
-        });
-        let of_tokens = of_sequence.is_some();
-        let homes: Vec<(VarId, Home)> = match of_sequence {
-            Some(one) => vec![one],
-            None => {
-                let of = |c: &VarId| (*c, home(&mut e.arena, &u, *c, j.solved.offset, guarded, &planes, &name));
-                j.rows.iter().map(of).collect()
-            }
-        };
-        for (c, home) in homes {
-            match home {
-                Home::Absent => {}
-                Home::Placed(through) => {
-                    row = true;
-                    j.placed.insert((u.load.base, through));
-                }
-                Home::Row(s, conditions) => {
-                    row = true;
-                    numbers.insert((c, of_tokens || Some(c) == token));
-                    j.by_row.insert(u.load.base);
-                    j.rooms
-                        .extend(conditions.iter().filter(|c| c.room().is_some()).map(|c| (c.clone(), u.facts.clone())));
-                    j.conditions.extend(conditions);
-                    let known = *strides.entry((u.load.base, c)).or_insert(s);
-                    if known != s {
-                        mixed.insert(u.load.base, "rows are read with two different strides".into());
-                    }
-                }
-                Home::Mixed(why) => {
-                    mixed.insert(u.load.base, why);
-                }
-            }
-        }
-        if !numbers.is_empty() {
-            numbered.entry(u.load.base).or_default().insert(numbers);
-        }
-        if !row {
-            match computed_from_row(&mut e.arena, &u, &j.rows) {
-                true => {
-                    j.placed.insert((u.load.base, u.load.base));
-                }
-                false => {
-                    plain.insert(u.load.base);
-                }
-            }
-        }
-    }
-    j.strides = strides;
-    for (base, ways) in numbered {
-        if j.solved.owner.is_some() && ways.len() > 1 {
-            mixed.entry(base).or_insert_with(|| "is read by token and by sequence".into());
-        }
-    }
-    for &base in &j.by_row {
-        if plain.contains(&base) {
-            mixed.entry(base).or_insert_with(|| "is read by row and also at places that are not the row's".into());
-        }
-        if j.placed.iter().any(|(p, _)| *p == base) {
-            mixed.entry(base).or_insert_with(|| "is read by row and also at places that data decides".into());
-        }
-    }
-    j.shared = plain.into_iter().filter(|b| !j.by_row.contains(b)).collect();
-    for (base, why) in mixed {
-        j.problems.push(Problem::Mixed { base, why });
-    }
-    index_problems(e, j);
-}
-
-/// True if the address contains something that was read by row.
-fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
-    rows.iter().any(|c| arena.contains_var(u.load.offset, *c))
-}
-
-/// A row that is a digit above other coordinates: what lies below may be columns or rows of a tile. Columns show themselves as the
-/// index into data that all rows share (a weight, a table), and the row as what an argument strides over in all that is read; otherwise
-/// the size of the row is a condition. It is a condition too where a batch argument counts the digit below, one by one: that digit numbers
-/// rows, so the one above numbers tiles of them.
-fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId>) {
-    let list = j.solved.coords.list.clone();
-    for (i, c) in list.iter().enumerate() {
-        let Some(packed) = c.packed.filter(|_| j.rows.contains(&c.var) && !c.listed) else { continue };
-        let column = |arena: &Arena, low: TermId| {
-            j.usage.loads.iter().any(|u| {
-                !j.by_row.contains(&u.load.base)
-                    && arena.poly(u.load.offset).terms.iter().any(|(m, _)| m.as_slice() == [low])
-            })
-        };
-        let counted = |arena: &Arena, low: TermId| {
-            arena.conjuncts(j.solved.guard).iter().any(|&part| {
-                let Node::Ge0(p) = *arena.node(part) else { return false };
-                let p = arena.poly(p);
-                let (step, above) = (-p.coeff(&[low]), -p.coeff(&[c.term]));
-                step > 0 && above > 0 && declared.iter().any(|&t| p.coeff(&[t]) == step)
-            })
-        };
-        let numbered = numbered_by_argument(arena, j, c.var);
-        let mut below = list[i + 1..].iter().filter(|l| l.stride == c.stride);
-        if below.clone().any(|l| !column(arena, l.term)) && numbered {
-            arena.rules.insert("row-by-stride");
-        }
-        if below.any(|l| !numbered && !column(arena, l.term) || counted(arena, l.term)) {
-            j.conditions.insert(Condition::Packed { outputs: packed.outputs, stride: c.stride.clone() });
-        }
-    }
-    for c in &list {
-        if c.remainder && j.usage.indexed.contains_key(&c.var) {
-            let coordinate = arena.show(c.definition, &|i| format!("arg{i}"));
-            j.problems.push(Problem::Index { coordinate });
-        }
-    }
-}
-
-/// Everything that is read by row `c` has one argument as the stride of the row and nothing else that an argument multiplies: it says
-/// that the rows of what is read are numbered by c, whatever their length, and then what is stored for one of them is its row.
-fn numbered_by_argument(arena: &mut Arena, j: &Judged<'_>, c: VarId) -> bool {
-    let ct = arena.var_term(c);
-    let mut found = false;
-    for u in j.usage.loads.iter().filter(|u| arena.contains_var(u.load.offset, c)) {
-        let p = arena.poly(u.load.offset);
-        let (of_row, rest): (Vec<_>, Vec<_>) = p.terms.iter().partition(|(m, _)| m.contains(&ct));
-        let by_argument = matches!(of_row.as_slice(), [(m, 1)]
-            if m.len() == 2 && m.iter().any(|&t| matches!(arena.node(t), Node::Arg(_))));
-        let plain = |arena: &Arena, m: &[TermId]| {
-            m.iter().all(|&t| !super::usage::is_param(arena, t) && !arena.contains_var(t, c))
-        };
-        if !by_argument || !rest.iter().all(|(m, _)| plain(arena, m)) {
-            return false;
-        }
-        found = true;
-    }
-    found
 }
 
 fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {

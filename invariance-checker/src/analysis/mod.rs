@@ -2,6 +2,7 @@
 
 mod atomics;
 pub mod coords;
+mod digits;
 pub mod extension;
 pub mod home;
 pub mod infer;

@@ -160,32 +160,13 @@ impl Attack {
                 let other = plan.trial(mix(seed) ^ 77).ints.get(i).copied();
                 let Some(v) = other.filter(|v| Some(v) != first.ints.get(i)) else { return false };
                 second.ints.insert(*i, v);
-                // The argument may be a stride of what is read: then only data that is the same everywhere stays the same.
-                if strides_depend(e, a, *i) {
-                    for (p, k) in plan.kinds.iter().enumerate() {
-                        match k {
-                            Kind::Data(_) => {
-                                first.fill.insert(p as u32, Fill::Constant);
-                                second.fill.insert(p as u32, Fill::Constant);
-                            }
-                            Kind::Ints(..) if int_reads_depend(e, a, p as u32, *i) => return false,
-                            _ => {}
-                        }
-                    }
-                    for o in &plan.outputs {
-                        if !a.args.iter().any(|r| r.index == *o && r.role == "rows, read and written") {
-                            first.fill.remove(o);
-                            second.fill.remove(o);
-                        }
-                    }
-                }
-                true
+                same_data(e, a, plan, &Node::Arg(*i), [first, second])
             }
             Attack::Grid(axis) => {
                 let g = [1, 2, 3, 4, 5, 8][(mix(seed) % 6) as usize].min(plan.grid_max[*axis]);
                 let changed = plan.axes[*axis] && g != first.grid[*axis] || !plan.axes[*axis] && g > 1;
                 second.grid[*axis] = g;
-                changed && plan.axes[*axis]
+                changed && plan.axes[*axis] && same_data(e, a, plan, &Node::NumPrograms(*axis as u8), [first, second])
             }
             Attack::Others(i, stride) => {
                 let env = Env { vars: HashMap::new(), trial: first };
@@ -305,14 +286,39 @@ impl Attack {
     }
 }
 
-/// True if the argument is a stride or a shift of what is read, so that it moves the data itself. How far a loop goes in one step, or
-/// where a part of the row begins, only says what is read when.
-fn strides_depend(e: &Evaluator<'_>, a: &Analysis<'_>, i: u32) -> bool {
-    a.sites.iter().any(|j| j.usage.loads.iter().any(|u| lays_out(e, j, u.load.offset, i, true)))
+/// What changes may be a stride of what is read: then only data that is the same everywhere stays the same. False if that cannot be had.
+fn same_data(e: &Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, what: &Node, launches: [&mut Trial; 2]) -> bool {
+    if !strides_depend(e, a, what) {
+        return true;
+    }
+    for (p, k) in plan.kinds.iter().enumerate() {
+        if matches!(k, Kind::Ints(..)) && int_reads_depend(e, a, p as u32, what) {
+            return false;
+        }
+    }
+    for t in launches {
+        for (p, k) in plan.kinds.iter().enumerate() {
+            if matches!(k, Kind::Data(_)) {
+                t.fill.insert(p as u32, Fill::Constant);
+            }
+        }
+        for o in &plan.outputs {
+            if !a.args.iter().any(|r| r.index == *o && r.role == "rows, read and written") {
+                t.fill.remove(o);
+            }
+        }
+    }
+    true
 }
 
-fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, i: u32, outer: bool) -> bool {
-    let mentions = |t: TermId| e.arena.any(t, |n| *n == Node::Arg(i));
+/// True if it is a stride or a shift of what is read, so that it moves the data itself. How far a loop goes in one step, or
+/// where a part of the row begins, only says what is read when.
+fn strides_depend(e: &Evaluator<'_>, a: &Analysis<'_>, what: &Node) -> bool {
+    a.sites.iter().any(|j| j.usage.loads.iter().any(|u| lays_out(e, j, u.load.offset, what, true)))
+}
+
+fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, what: &Node, outer: bool) -> bool {
+    let mentions = |t: TermId| e.arena.any(t, |n| n == what);
     let step = |v: &VarId| {
         let var = &e.arena.vars[v.0 as usize];
         var.name.starts_with('n') || matches!(var.kind, crate::term::VarKind::Coord(_)) && !j.rows.contains(v)
@@ -327,9 +333,9 @@ fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, i: u32, outer: bo
                 if vars.is_empty() { outer } else { !vars.iter().all(step) }
             }
             Node::Div(x, y) | Node::Mod(x, y) | Node::TDiv(x, y) | Node::TRem(x, y) => {
-                *e.arena.node(*y) == Node::Arg(i) || lays_out(e, j, *x, i, false)
+                e.arena.node(*y) == what || lays_out(e, j, *x, what, false)
             }
-            Node::Min(x, y) | Node::Max(x, y) => lays_out(e, j, *x, i, false) || lays_out(e, j, *y, i, false),
+            Node::Min(x, y) | Node::Max(x, y) => lays_out(e, j, *x, what, false) || lays_out(e, j, *y, what, false),
             // A number that was computed from data or chosen by a condition: what it points to is the kernel's doing.
             _ => false,
         })
@@ -355,10 +361,10 @@ fn strides_of(e: &mut Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> Vec<Term
     out
 }
 
-fn int_reads_depend(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32, i: u32) -> bool {
+fn int_reads_depend(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32, what: &Node) -> bool {
     a.sites
         .iter()
         .flat_map(|j| &j.usage.loads)
         .filter(|u| *e.arena.node(u.load.base) == Node::ArgPtr(pointer))
-        .any(|u| e.arena.any(u.load.offset, |n| *n == Node::Arg(i)))
+        .any(|u| e.arena.any(u.load.offset, |n| n == what))
 }

@@ -374,12 +374,21 @@ def length_by_inner_coordinate(x, lens, y, M, B: tl.constexpr):
         tl.store(y + h * M + b, tl.sum(v, 0))
 
 
-@case("INV", "rows as long as the grid is wide, read behind a shift that is always zero", dict(x=P, y=P, M=I),
-      dict(x="rows:64", y="out:64", M="batch"), "M 4", dict(N=16), "")
+@case("INV", "rows as long as the grid is wide, read behind a shift that is always zero", dict(x=P, y=P), dict(x="rows:4", y="out:4"),
+      "M 4", {}, "")
 @triton.jit
-def rows_by_programs(x, y, M, N: tl.constexpr):
-    at = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * N + tl.arange(0, N)
-    tl.store(y + at, tl.load(x + at + M // (M + 1)) * 2.0)
+def rows_by_programs(x, y):
+    at = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    tl.store(y + at, tl.load(x + at + at // (at + 1)) * 2.0)
+
+
+@case("INV", "rows that two lists place are stored there, by page and place in the page", dict(x=P, y=P, rows=J, more=J, N=I),
+      dict(x="rows:16", y="out:16", rows="list:1", more="scratch:32", N="16"), "M", {}, "")
+@triton.jit
+def stored_where_two_lists_say(x, y, rows, more, N):
+    t = tl.load(rows + tl.program_id(0)) + tl.load(more + tl.program_id(0))
+    o = tl.arange(0, 16)
+    tl.store(y + t // 4 * (4 * N) + t % 4 * N + o, tl.load(x + t * 16 + o) * 2.0)
 
 
 @case("INV", "rows that two lists place are added to in place, with a term that is always zero", dict(x=P, y=P, rows=J, more=J, M=I),
