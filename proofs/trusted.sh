@@ -14,5 +14,6 @@ say 'the statement: Reference.v, Spec.v' "$(lines proofs/theories/Reference.v pr
 say 'the meaning of the subset: Prims.v' "$(lines proofs/theories/Prims.v)"
 say 'the translator: rs2v' "$(lines proofs/rs2v/src/*.rs)"
 say 'the runner: runner.rs' "$(sed '/^#\[cfg(test)\]/,$d' mini-engine/src/engine/runner.rs | wc -l)"
+say 'names and their tokens: ahead.rs' "$(sed '/^#\[cfg(test)\]/,$d' mini-engine/src/engine/ahead.rs | wc -l)"
 say 'the ledger itself: proved.rs' "$(lines proofs/ledger/src/proved.rs)"
 say 'proofs, checked by Coq' "$(lines proofs/theories/*.v)"
