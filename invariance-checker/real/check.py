@@ -29,7 +29,7 @@ def read(path):
 
 
 def checked(binary, path, batch):
-    command = [binary, "--json", "--timeout", "30", "--witness-seconds", "20", path]
+    command = [binary, "--json", "--witness-seconds", "10", path]
     if batch:
         command += ["--batch-args", batch]
     done = subprocess.run(command, capture_output=True, text=True)

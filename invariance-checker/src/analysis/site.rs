@@ -65,9 +65,12 @@ pub fn instances(arena: &Arena, t: TermId) -> Vec<VarId> {
 
 /// Solves a site, its coordinates at least as in `like`.
 pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) -> Solved<'m> {
-    let site = &Site { guard: settled(arena, base, site.guard), ..site.clone() };
-    let original = base.with(arena, site.guard);
+    // In one form, so that what is solved for in the address is found in the value and in the guard.
+    let guard = arena.simplify(site.guard, base);
+    let guard = settled(arena, base, guard);
+    let original = base.with(arena, guard);
     let offset = arena.simplify(site.offset, &original);
+    let site = &Site { guard, value: arena.simplify(site.value, &original), ..site.clone() };
     let mut coords = Coords::of_address(arena, offset);
     let mut conditions = Vec::new();
     if like.listed {

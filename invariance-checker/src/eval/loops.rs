@@ -202,6 +202,9 @@ impl<'m> Evaluator<'m> {
             if slots.len() > SLOTS_MAX {
                 return Err("a loop that carries its values between lanes");
             }
+            if self.arena.stopped_now() {
+                return Err("stopped");
+            }
         }
         self.number(n, &wanted, &mut slots);
         Ok(slots)
@@ -292,7 +295,7 @@ impl<'m> Evaluator<'m> {
                 return self.arena.opaque(why, op.number, deps, sort);
             }
             slots.push(Slot { carried: k as u32, init, body: next });
-            if slots.len() > SLOTS_MAX {
+            if slots.len() > SLOTS_MAX || self.arena.stopped_now() {
                 return self.arena.opaque("a loop that carries its values between lanes", op.number, vec![], sort);
             }
         }

@@ -157,6 +157,9 @@ impl Facts {
         if let Some(&known) = arena.hard_proofs.get(&(self.scope, t)) {
             return known;
         }
+        if arena.stopped_now() {
+            return false;
+        }
         let p = arena.poly(t);
         let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| {
             definitions(a, p, false).iter().flat_map(|list| list.to_vec()).collect()
@@ -189,7 +192,7 @@ impl Facts {
         if arena.poly_range(&p).lo.is_some_and(|lo| lo >= -slack) {
             return true;
         }
-        if depth == 0 || *steps == 0 {
+        if depth == 0 || *steps == 0 || arena.stopped() {
             return false;
         }
         *steps -= 1;

@@ -336,6 +336,12 @@ impl Arena {
         self.exhausted.is_some()
     }
 
+    /// [`Arena::stopped`], with a look at the clock in any case: before work that is long as a whole.
+    pub fn stopped_now(&mut self) -> bool {
+        self.asked = u32::MAX;
+        self.stopped()
+    }
+
     /// Time for making terms to show, after the last answer was given.
     pub fn more_time(&mut self, time: Duration) {
         self.budget = self.started.elapsed() + time;

@@ -319,6 +319,18 @@ def digits_and_rows_beyond(x, y, M, sy, sh, B: tl.constexpr):
     tl.store(y + r * sy + i // 8 * sh + i % 8, v)
 
 
+@case("INV", "a sum over the middle one of three dimensions; one program finds the outer two by division",
+      dict(x=P, y=P, N=I, K=I, s0=I, s1=I, s2=I, t0=I, t1=I),
+      dict(x="rows:32", y="out:8", N="4", K="8", s0="32", s1="8", s2="1", t0="8", t1="1"), "M*8", {}, "")
+@triton.jit
+def sum_over_the_middle(x, y, N, K, s0, s1, s2, t0, t1):
+    p = tl.program_id(0)
+    acc = 0.0
+    for i in range(0, N):
+        acc += tl.load(x + p // K * s0 + i * s1 + p % K * s2)
+    tl.store(y + p // K * t0 + p % K * t1, acc)
+
+
 @case("INV", "rows of n + 1 places: a row's elements, and a last one with a store of its own", dict(x=P, last=P, lens=J, y=P, n=I),
       dict(x="rows:8", last="rows:1", lens="rowint:1:7", y="out:9", n="8"), "M", {}, "")
 @triton.jit
