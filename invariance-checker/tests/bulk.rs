@@ -5,20 +5,12 @@
 //! REAL_KERNELS=WORK python real/extract.py bulk WORK/bulk
 //! BULK_KERNELS=WORK/bulk cargo test --release -p invariance-checker --test bulk -- --ignored --nocapture
 //! ```
-//!
-//! The second of these tests turns the search for witnesses against what the checker proved: it looks for two launches that differ of every
-//! kernel that is called INVARIANT, as if each property that was proved had failed.
 
-use invariance_checker::analysis::{Analysis, Problem};
-use invariance_checker::check::{SolverChoice, inspect};
 use invariance_checker::ir::Module;
 use invariance_checker::parse::{MAX_TEXT_BYTES, parse};
-use invariance_checker::term::{Node, Sort};
-use invariance_checker::{Options, Verdict, check, eval, witness};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// What became of one kernel.
 enum Outcome {
@@ -75,72 +67,6 @@ fn bulk() -> Vec<PathBuf> {
     files.sort();
     assert!(!files.is_empty(), "no .ttir in {}", folder.display());
     files
-}
-
-/// The analysis with a suspicion for everything that was proved: that the place of a row, the other rows, the grid, the order of programs,
-/// undefined lanes or an argument outside of S matter.
-fn suspected<'m>(e: &mut eval::Evaluator<'_>, a: &Analysis<'m>) -> Analysis<'m> {
-    let mut out = a.clone();
-    let ints: Vec<u32> = a.args.iter().filter(|r| !r.given).map(|r| r.index).collect();
-    let params: Vec<_> = ints.into_iter().map(|i| e.arena.intern(Node::Arg(i), Sort::Int)).collect();
-    for j in &mut out.sites {
-        let mixed = j.by_row.iter().map(|&base| Problem::Mixed { base, why: "other rows".into() });
-        let mut all: Vec<Problem> = mixed.collect();
-        all.push(Problem::Instance { vars: "place".into() });
-        all.push(Problem::Index { coordinate: "row".into() });
-        all.push(Problem::Undefined { op: 0 });
-        all.extend(params.iter().map(|&param| Problem::Batch { param, how: "outside of S" }));
-        j.problems = all;
-    }
-    out
-}
-
-/// INVARIANT, and two launches that differ; INVARIANT and none found; another verdict.
-enum Second {
-    Refuted(String),
-    Stands,
-    Other(Verdict),
-}
-
-fn second_look(path: &Path) -> Option<Second> {
-    let module = parse(&std::fs::read(path).expect("readable")).ok()?;
-    let options = Options {
-        timeout: Duration::from_secs(2),
-        witness_budget: Duration::ZERO,
-        solver: SolverChoice::None,
-        ..Options::default()
-    };
-    let report = check(&module, &options);
-    if report.verdict != Verdict::Invariant {
-        return Some(Second::Other(report.verdict));
-    }
-    let found = inspect(&module, &options, |e, a| {
-        let suspected = suspected(e, a);
-        witness::search(e, &suspected, &[], Duration::from_millis(300))
-            .map(|(w, _)| format!("{}: {} ({}; {})", path.display(), w.change, w.first, w.second))
-    });
-    Some(found.flatten().map_or(Second::Stands, Second::Refuted))
-}
-
-#[test]
-#[ignore = "needs a folder of kernels in BULK_KERNELS"]
-fn what_is_called_invariant_is_not_refuted() {
-    let looks: Vec<Second> = bulk().par_iter().filter_map(|f| second_look(f)).collect();
-    let mut verdicts: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut refuted = Vec::new();
-    for look in &looks {
-        let name = match look {
-            Second::Refuted(how) => {
-                refuted.push(how);
-                "INVARIANT"
-            }
-            Second::Stands => "INVARIANT",
-            Second::Other(verdict) => verdict.text(),
-        };
-        *verdicts.entry(name).or_default() += 1;
-    }
-    println!("{verdicts:?}, {} refuted", refuted.len());
-    assert!(refuted.is_empty(), "{refuted:#?}");
 }
 
 #[test]
