@@ -416,7 +416,7 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
     }
     report.conditions = conditions;
     for j in &a.sites {
-        for (p, through) in &j.placed {
+        for (p, through) in j.placed.iter().filter(|(p, _)| !j.whole.contains(p)) {
             let line = format!(
                 "{} is read through {}: equal logical content lies behind it",
                 show(&e.arena, *p),

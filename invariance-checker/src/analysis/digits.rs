@@ -1,5 +1,6 @@
 //! Rows that were taken apart into digits: what shows that the high digit is the row, and when its size is a condition.
 
+use super::coords::Coord;
 use super::judge::Judged;
 use super::verdict::{Condition, Problem};
 use crate::term::{Arena, Node, TermId, VarId};
@@ -7,8 +8,8 @@ use std::collections::BTreeSet;
 
 /// A row that is a digit above other coordinates: what lies below may be columns or rows of a tile. Columns show themselves as the
 /// index into data that all rows share (a weight, a table), and the row as what an argument strides over in all that is read; otherwise
-/// the size of the row is a condition. It is a condition too where a batch argument counts the digit below, one by one: that digit numbers
-/// rows, so the one above numbers tiles of them.
+/// the size of the row is a condition. Where a declared batch argument counts the digit below one by one, that digit numbers rows, and the
+/// one above tiles of them.
 pub(super) fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTreeSet<TermId>) {
     let list = j.solved.coords.list.clone();
     for (i, c) in list.iter().enumerate() {
@@ -28,11 +29,17 @@ pub(super) fn packed_rows(arena: &mut Arena, j: &mut Judged<'_>, declared: &BTre
             })
         };
         let numbered = numbered_by_argument(arena, j, c.var);
-        let mut below = list[i + 1..].iter().filter(|l| l.stride == c.stride);
-        if below.clone().any(|l| !column(arena, l.term)) && numbered {
+        let below = || list[i + 1..].iter().filter(|l| l.stride == c.stride);
+        if numbered && below().any(|l| !column(arena, l.term)) {
             arena.rules.insert("row-by-stride");
         }
-        if below.any(|l| !numbered && !column(arena, l.term) || counted(arena, l.term)) {
+        if below().next().is_some_and(|l| rejoined(arena, j.solved.value, c, l)) {
+            continue;
+        }
+        if below().any(|l| counted(arena, l.term)) {
+            let coordinate = arena.show(c.definition, &|i| format!("arg{i}"));
+            j.problems.push(Problem::Instance { vars: format!("the tile of rows {coordinate}") });
+        } else if below().any(|l| !numbered && !column(arena, l.term)) {
             j.conditions.insert(Condition::Packed { outputs: packed.outputs, stride: c.stride.clone() });
         }
     }
@@ -63,4 +70,16 @@ fn numbered_by_argument(arena: &mut Arena, j: &Judged<'_>, c: VarId) -> bool {
         found = true;
     }
     found
+}
+
+/// True if the value sees the two digits only as the number that they were split from.
+fn rejoined(arena: &mut Arena, value: TermId, high: &Coord, low: &Coord) -> bool {
+    if low.factor == 0 || high.factor % low.factor != 0 {
+        return false;
+    }
+    // With `low = whole - k*high` the high digit cancels wherever the whole number was meant.
+    let rest = arena.add_scaled(low.term, high.term, -(high.factor / low.factor));
+    let map = crate::term::Map::from_iter([(low.term, rest)]);
+    let value = arena.subst(value, &map);
+    !arena.contains_var(value, high.var)
 }

@@ -7,6 +7,7 @@
 use super::judge::{Judged, arg_name};
 use super::usage::{LoadUse, is_param};
 use super::verdict::{Condition, Problem};
+use super::view;
 use crate::eval::Evaluator;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +121,9 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
             mixed.entry(base).or_insert_with(|| "is read by row and also at places that data decides".into());
         }
     }
+    let views = view::judge(&mut e.arena, &j.usage, &j.placed, &planes, &name);
+    j.whole = views.whole;
+    j.conditions.extend(views.conditions);
     j.shared = plain.into_iter().filter(|b| !j.by_row.contains(b)).collect();
     for (base, why) in mixed {
         j.problems.push(Problem::Mixed { base, why });

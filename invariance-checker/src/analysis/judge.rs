@@ -1,6 +1,7 @@
 //! Judging one kernel: batch coordinates, the home rule, the set S, conditions and problems.
 
 use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row};
+use super::coords::Coord;
 use super::home::{Home, home, planes_of};
 use super::roles::{ArgReport, arg_reports};
 use super::site::{Solved, describe, instances, launch_facts};
@@ -35,6 +36,8 @@ pub struct Judged<'m> {
     pub shared: BTreeSet<TermId>,
     /// Pointers read through a loaded integer: pointer, through which.
     pub placed: BTreeSet<(TermId, TermId)>,
+    /// Pointers of those whose memory belongs to S, as the integers are more than numbers of pages.
+    pub whole: BTreeSet<TermId>,
     /// Pointers read by row.
     pub by_row: BTreeSet<TermId>,
     /// Conditions used.
@@ -220,12 +223,17 @@ fn judge<'m>(
         v.kind = VarKind::Coord(i as u32);
         v.name = format!("c{i}");
     }
+    if let Some(o) = solved.owner.as_ref().filter(|o| o.row.is_some()) {
+        // Digits were split off since it was made; its number must differ from theirs.
+        e.arena.vars[o.sequence.0 as usize].kind = VarKind::Coord(solved.coords.list.len() as u32);
+    }
     let coordinates = name_coordinates(e, &solved);
     let mut out = Judged {
         rows: Vec::new(),
         coordinates,
         shared: BTreeSet::new(),
         placed: BTreeSet::new(),
+        whole: BTreeSet::new(),
         by_row: BTreeSet::new(),
         conditions: solved.conditions.iter().cloned().collect(),
         rooms: solved
@@ -320,8 +328,16 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
     for (i, c) in parts.into_iter().chain(cases).enumerate() {
         let free = !arena.free_vars(c).is_empty();
         let reads = loads_in(arena, c) > 0 || arena.any(c, |n| matches!(n, Node::Opaque(..)));
+        // An integer that a program reads for itself (a length, a table) says which elements it makes; data, and what is reduced over
+        // the lanes of a block, say something about other elements.
+        let mut of_block = false;
+        arena.walk(c, |t, n| match n {
+            Node::Load(_) => of_block |= arena.sort(t) == crate::term::Sort::Data,
+            Node::Reduce(_) => of_block = true,
+            _ => {}
+        });
         let placed = instances(arena, c).is_empty();
-        if (reads || !free) && placed && !listed::exists(arena, solved, c) {
+        if (reads || !free) && (placed || (reads && of_block)) && !listed::exists(arena, solved, c) {
             walk_guard.push((c, before.clone()));
         }
         if i < guard && (placed || !reads) {
@@ -499,14 +515,14 @@ fn rows_by_address(
     }
     let mut skipped = Vec::new();
     // A row of the batch is found through the program id (or a ticket), not by a loop or a lane alone.
-    let by_program = |c: &super::coords::Coord| {
+    let by_program = |c: &Coord| {
         e.arena.any(c.definition, |n| match n {
             Node::Var(v) => matches!(e.arena.vars[v.0 as usize].kind, VarKind::Pid(_)),
             _ => false,
         })
     };
     // What an atomic combines over is no row: the bins of a histogram over all programs belong to the whole batch.
-    let combined = |c: &super::coords::Coord| {
+    let combined = |c: &Coord| {
         let vars = instances(&e.arena, c.definition);
         !summed.is_empty() && vars.iter().all(|v| summed.contains(v))
     };
@@ -600,6 +616,12 @@ fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>
                     "points to data of the whole batch"
                 };
                 j.problems.push(Problem::Batch { param: p, how });
+            }
+        }
+        for &p in &j.whole {
+            out.given.insert(p);
+            if matches!(e.arena.node(p), Node::ArgPtr(i) if roles.batch.contains(i)) {
+                j.problems.push(Problem::Batch { param: p, how: "is read at numbers that are not those of pages" });
             }
         }
         out.conditions.extend(j.conditions.iter().cloned());

@@ -16,6 +16,7 @@ pub mod site;
 pub mod union;
 pub mod usage;
 pub mod verdict;
+mod view;
 
 pub use judge::{Analysis, Judged, Roles, analyse};
 pub use roles::ArgReport;

@@ -106,6 +106,8 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
             return finish(arena, out);
         }
         if coords.scatter(arena, &out.left, &mut conditions) {
+            (owner, extra) = (None, HashMap::default());
+            conditions.retain(|c| !owner::needed(c));
             continue;
         }
         if owner.is_none() {
@@ -175,6 +177,10 @@ pub fn divide(arena: &mut Arena, out: &mut Solved<'_>) {
 fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
     let mut found: Option<(usize, i128)> = None;
     for (i, c) in out.coords.list.iter().enumerate() {
+        if out.owner.as_ref().is_some_and(|o| o.row == Some(c.term)) {
+            // The absolute number of a row of a packed batch stays one number, so that a use of it shows.
+            continue;
+        }
         let mut sizes = Vec::new();
         arena.walk(out.value, |_, n| {
             if let Node::Div(a, b) | Node::Mod(a, b) = n

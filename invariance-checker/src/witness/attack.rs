@@ -56,7 +56,9 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
             Problem::Mixed { base, .. } => {
                 // The other rows of packed data are not found by a stride alone.
                 let packed = j.is_some_and(|j| j.solved.owner.is_some());
-                if let (Node::ArgPtr(i), Some(j), false) = (e.arena.node(*base).clone(), j, packed) {
+                if let (Node::ArgPtr(i), Some(j), false) = (e.arena.node(*base).clone(), j, packed)
+                    && !bounds(e, j, *base)
+                {
                     for s in row_strides(e, j, *base) {
                         add(Attack::Others(i, s), p);
                     }
@@ -105,6 +107,21 @@ fn read_alike(e: &Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> bool {
             !own && !e.arena.has_instance(u.load.offset)
         })
     })
+}
+
+/// Two integers that stand side by side are read: where a sequence begins and ends. The second one belongs to the row as the first does,
+/// although it is also the next row's first.
+fn bounds(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> bool {
+    let of_base: Vec<(TermId, TermId)> =
+        j.usage.loads.iter().filter(|u| u.load.base == base).map(|u| (u.term, u.load.offset)).collect();
+    let integers = of_base.iter().all(|(t, _)| e.arena.sort(*t) == crate::term::Sort::Int);
+    integers
+        && of_base.iter().any(|(_, a)| {
+            of_base.iter().any(|(_, b)| {
+                let step = e.arena.sub(*b, *a);
+                e.arena.as_int(step) == Some(1)
+            })
+        })
 }
 
 /// The kernel's programs may see each other: through atomics or effects that are not followed.

@@ -1,7 +1,7 @@
 """Small kernels that a naive checker gets wrong, in both directions.
 
 Each @case says what the kernel is (INV: the bits of a row depend on that row and on what all launches share; NOT: they do
-not; IDX: they depend on the row's number as well) and how to launch it, so that the label itself can be tested:
+not; IDX: they depend on the row's number as well; HID: on what the interpreter does not have) and how to launch it, so that the label itself can be tested:
 
   rows:L     one row of L elements for each item of the batch, row-major
   cols:L     the same, transposed: element (row, c) at c * M + row
