@@ -55,7 +55,7 @@ fn every_rule_of_the_page_has_a_test_and_every_rule_of_the_code_is_on_the_page()
     assert!(missing.is_empty(), "used, but not on the page: {missing:?}");
 }
 
-const IEEE: [(&str, fn()); 14] = [
+const IEEE: [(&str, fn()); 18] = [
     ("add-plus-zero", add_plus_zero),
     ("sum-from-plus-zero", sum_from_plus_zero),
     ("multiply-by-one", multiply_by_one),
@@ -70,6 +70,10 @@ const IEEE: [(&str, fn()); 14] = [
     ("flatten-chain", flatten_chain),
     ("zero-padding-of-k", zero_padding_of_k),
     ("commuting-operands", commuting_operands),
+    ("masked-factor", masked_factor),
+    ("plus-sign", plus_sign),
+    ("compare-with-minus-infinity", compare_with_minus_infinity),
+    ("guarded-maximum", guarded_maximum),
 ];
 
 #[test]
@@ -396,8 +400,75 @@ fn commuting_operands() {
     }
 }
 
+/// A product with +0 is ±0 whatever the finite factor, so a step whose masked lanes hold anything finite is the step with +0 there.
+fn masked_factor() {
+    let mut rng = Rng::new(12);
+    for acc in accumulators() {
+        let a: [bf16; 16] = std::array::from_fn(|i| if i % 3 == 0 { bf16::ZERO } else { finite_bf16(&mut rng) });
+        let b: [bf16; 16] = std::array::from_fn(|_| finite_bf16(&mut rng));
+        let masked: [bf16; 16] = std::array::from_fn(|i| if i % 3 == 0 { bf16::ZERO } else { b[i] });
+        for arithmetic in ARITHMETICS {
+            let (x, y) = (mma_step(arithmetic, acc, &a, &b), mma_step(arithmetic, acc, &a, &masked));
+            assert!(x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(), "{arithmetic:?}: {acc:e}: {x:e} {y:e}");
+        }
+    }
+    // The conditions: from -0 the sign of a zero product shows, and 0 * inf is a NaN.
+    let minus = [-bf16::ONE; 16];
+    let steps = [minus, [bf16::ZERO; 16]].map(|b| mma_step(Arithmetic::Ieee, -0.0, &[bf16::ZERO; 16], &b).to_bits());
+    assert_ne!(steps[0], steps[1]);
+    assert!(mma_step(Arithmetic::Sm90, 1.0, &[bf16::ZERO; 16], &[bf16::INFINITY; 16]).is_nan());
+}
+
+/// Sums, products, quotients and exponentials of values of sign plus have sign plus, underflow included.
+fn plus_sign() {
+    let f = Float::F16;
+    let minus = |x: u64| x >> 15 == 1 && !value(x, f).is_nan();
+    let (x, y): (Vec<u64>, Vec<u64>) = pairs().0.into_iter().zip(pairs().1).filter(|(x, y)| x | y < 1 << 15).unzip();
+    for op in ["addf", "mulf", "divf", "maxnumf", "maximumf", "minnumf", "minimumf"] {
+        let r = computed(f, &format!("    %r = arith.{op} %x, %y : tensor<256xT>"), &x, &y);
+        assert!(!r.into_iter().any(minus), "{op}");
+    }
+    let all = patterns(Float::F32);
+    for op in ["exp", "exp2"] {
+        let r = computed(Float::F32, &format!("    %r = math.{op} %x : tensor<256xT>"), &all, &all);
+        assert!(!r.into_iter().any(|b| b >> 31 == 1 && !value(b, Float::F32).is_nan()), "{op}");
+    }
+    // A negative factor that underflows gives -0, so one sign that is not plus spoils the rule.
+    let tiny = computed(f, "    %r = arith.mulf %x, %y : tensor<256xT>", &[0x8001], &[0x0001]);
+    assert_eq!(tiny, [0x8000]);
+}
+
+fn compare_with_minus_infinity() {
+    for f in FORMATS {
+        for (pred, answer) in
+            [("ogt", 1), ("ugt", 1), ("one", 1), ("une", 1), ("oeq", 0), ("ueq", 0), ("ole", 0), ("ule", 0)]
+        {
+            let body = infinity(f, '-')
+                + &format!("    %is = arith.cmpf {pred}, %x, %k : tensor<256xT>\n")
+                + "    %r = arith.select %is, %y, %x : tensor<256xi1>, tensor<256xT>";
+            let x: Vec<u64> = patterns(f).into_iter().filter(|x| value(*x, f).is_finite()).collect();
+            // y is another number than x, so the choice shows.
+            let y: Vec<u64> = x.iter().map(|x| x ^ 1).collect();
+            let want = if answer == 1 { &y } else { &x };
+            assert_eq!(&computed(f, &body, &x, &y), want, "{pred}");
+        }
+    }
+}
+
+/// `-inf - (if x > -inf then x else 0)` is -inf for every x, NaN and infinities included.
+fn guarded_maximum() {
+    for f in FORMATS {
+        let zeros = "    %z = arith.constant dense<0.000000e+00> : tensor<256xT>\n";
+        let body = infinity(f, '-')
+            + zeros
+            + "    %is = arith.cmpf ogt, %x, %k : tensor<256xT>\n    %safe = arith.select %is, %x, %z : tensor<256xi1>, tensor<256xT>\n    %r = arith.subf %k, %safe : tensor<256xT>";
+        let low = patterns(f).into_iter().find(|p| value(*p, f) == f64::NEG_INFINITY);
+        holds(f, &body, |_| low);
+    }
+}
+
 /// Rules about indices, each with a fixture whose proof uses it.
-const INDEX: [(&str, &str); 15] = [
+const INDEX: [(&str, &str); 18] = [
     ("solve-coordinates", "kernels/linear_m16_k1.ttir"),
     ("split-digits", "kernels/attention_merge.ttir"),
     ("coordinate-digits", "tests/adversarial/flat_block_reshaped.ttir"),
@@ -413,6 +484,9 @@ const INDEX: [(&str, &str); 15] = [
     ("row-exists", "tests/corpus/v390/cov_host_desc.ttir"),
     ("order-free-atomic", "tests/adversarial/integer_histogram_of_row.ttir"),
     ("fold-extension", "tests/adversarial/longest_bound_masked.ttir"),
+    ("search-of-prefix-sums", "tests/packed/search.ttir"),
+    ("own-lane", "tests/adversarial/tile_of_causal_rows.ttir"),
+    ("first-iteration", "tests/adversarial/splits_up_to_longest.ttir"),
 ];
 
 #[test]

@@ -94,8 +94,6 @@ fn adversarial_kernels() {
     let open: Vec<&str> = judged.iter().filter(positives).map(|(c, _)| c.file.as_str()).collect();
     // The last four show what a refutation must not rely on.
     let known = [
-        "block_causal_with_mask.ttir",
-        "edge_tile_masked.ttir",
         "length_by_inner_coordinate.ttir",
         "rows_by_programs.ttir",
         "stored_where_two_lists_say.ttir",

@@ -114,7 +114,7 @@ impl Coords {
         for g in &mut groups {
             normalise(g, &mut rest);
         }
-        groups.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
+        sort(&mut groups, true);
         let rest = arena.from_poly(rest);
         let mut out = Coords {
             list: Vec::new(),
@@ -253,20 +253,24 @@ impl Coords {
             }
             // All groups that are functions of the same load give way to its index.
             let (mut kept, mut given): (Vec<Group>, Vec<Poly>) = Default::default();
-            for g in self.groups.clone() {
+            for (k, g) in self.groups.clone().into_iter().enumerate() {
                 let t = arena.from_poly(g.expr.clone());
-                if scatter_load(arena, t) == Some(load) { given.push(g.expr) } else { kept.push(g) }
+                if k == i {
+                    let expr = arena.poly(slot.offset);
+                    let mut group = Group { expr, packed: None, listed: true, also: 0, ..g.clone() };
+                    normalise(&mut group, &mut Poly::default());
+                    kept.push(group);
+                }
+                if scatter_load(arena, t) == Some(load) {
+                    given.push(g.expr);
+                } else if k != i {
+                    kept.push(g);
+                }
             }
             if !tells_apart(arena, &given, load) {
                 continue;
             }
-            let (stride, factor) = (self.groups[i].stride.clone(), self.groups[i].factor);
-            let mut group =
-                Group { stride, factor, expr: arena.poly(slot.offset), packed: None, listed: true, also: 0 };
-            let mut rest = Poly::default();
-            normalise(&mut group, &mut rest);
-            kept.push(group);
-            kept.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
+            sort(&mut kept, false);
             self.groups = kept;
             conditions.push(Condition::Distinct { base: slot.base });
             arena.rules.insert("scatter-by-slot");
@@ -352,7 +356,7 @@ impl Coords {
         arena.rules.insert("split-digits");
         self.grid_bounds.extend(bounds);
         self.groups.splice(i..=i, [upper, lower]);
-        self.groups.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
+        sort(&mut self.groups, false);
         self.solve(arena);
         true
     }
@@ -519,6 +523,23 @@ fn longer_strides(arena: &Arena, groups: &mut [Group]) {
             groups[i].also = k;
         }
     }
+}
+
+/// Outermost first: more strides before fewer, a larger factor of a stride before a smaller one. How different strides compare is not known: at
+/// first the larger factor goes first, else the order of the arguments; a stride whose index is split stays where it was, since the factor of
+/// its high digit says nothing about other strides.
+fn sort(groups: &mut [Group], fresh: bool) {
+    let mut order: Vec<Mono> = Vec::new();
+    if fresh {
+        groups.sort_by_key(|g| std::cmp::Reverse((g.stride.len(), g.factor)));
+    }
+    for g in groups.iter() {
+        if !order.contains(&g.stride) {
+            order.push(g.stride.clone());
+        }
+    }
+    let place = |g: &Group| order.iter().position(|s| *s == g.stride);
+    groups.sort_by_key(|g| (std::cmp::Reverse(g.stride.len()), place(g), std::cmp::Reverse(g.factor)));
 }
 
 /// Divides out the common factor; what it does not divide of the constant goes to `rest`.

@@ -1,309 +1,456 @@
-//! Fold extension: iterations that change nothing may be left out, so a loop bound that is too generous does not matter.
+//! Values that do not hang on where a tile or a block ends: iterations that change nothing may be left out, and lanes whose products are
+//! zero may be masked.
 //!
 //! A mask `B - L*n - lane >= 0` is false in every lane once `n > B / L`. If the body is then the identity on every carried value, a fold
-//! over any number of iterations from `floor(B / L) + 1` on is the fold over just those. Each step below is exact in IEEE arithmetic,
-//! or its side condition is printed.
+//! over any number of iterations from `floor(B / L) + 1` on is the fold over just those. Loops may nest: the bound of an inner loop may name
+//! the iteration of the outer one, and a bound that is a minimum is compared part by part. Each step is exact in IEEE arithmetic, or its
+//! side condition is printed.
 
+use super::quiet::Quiet;
 use super::site::Solved;
 use super::verdict::Condition;
 use crate::term::Map as HashMap;
-use crate::term::{Arena, Facts, Fold, Node, Slot, TermId, VarKind};
+use crate::term::{Arena, Chain, Facts, Fold, Load, Node, Slot, Sort, TermId, VarId, VarKind};
 use std::collections::BTreeSet;
 
-/// Rewrites the folds of the value that have a canonical bound of their own. False if nothing changed.
-pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>) -> bool {
-    let mut folds = Vec::new();
-    arena.walk(solved.value, |t, n| {
-        if let Node::Fold(f) = n
-            && f.while_cond.is_none()
-        {
-            folds.push((t, (**f).clone()));
+/// Rewrites the folds and chains of the value that hang on instance variables, on an argument of `batch`, or on a number of the whole batch.
+/// False if nothing changed.
+pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>, batch: &BTreeSet<TermId>) -> bool {
+    let mut any = false;
+    for _ in 0..3 {
+        let mut extend = Extend {
+            arena,
+            batch,
+            conditions: BTreeSet::new(),
+            folds: vec![],
+            memo: HashMap::default(),
+            hangs: HashMap::default(),
+        };
+        let value = extend.rewrite(solved.value, &solved.facts.clone());
+        let conditions = extend.conditions;
+        let value = arena.simplify(value, &solved.facts);
+        if value == solved.value {
+            break;
         }
-    });
-    let mut map = HashMap::default();
-    let mut conditions = BTreeSet::new();
-    for (t, f) in folds {
-        if let Some((trip, needs)) = shorter(arena, &solved.facts, &f) {
-            let sort = arena.sort(t);
-            let new = arena.fold(Fold { trip, ..f }, sort);
-            if new != t {
-                map.insert(t, new);
-                conditions.extend(needs);
-            }
-        }
+        any = true;
+        solved.value = value;
+        solved.conditions.extend(conditions);
     }
-    if map.is_empty() {
-        return false;
-    }
-    arena.rules.insert("fold-extension");
-    let value = arena.subst(solved.value, &map);
-    solved.value = arena.simplify(value, &solved.facts);
     solved.left = super::site::instances(arena, solved.value);
-    solved.conditions.extend(conditions);
-    true
+    any
 }
 
-/// A bound of the fold's own, with the conditions that it needs.
-fn shorter(arena: &mut Arena, facts: &Facts, f: &Fold) -> Option<(TermId, BTreeSet<Condition>)> {
-    for bound in candidates(arena, f) {
-        if bound == f.trip {
-            continue;
-        }
-        let n = arena.var_term(f.binder);
-        let past = arena.ge(n, bound);
-        let running = arena.lt(n, f.trip);
-        let all = arena.and([past, running]);
-        let inner = facts.with(arena, all);
-        let mut quiet = Quiet { arena, conditions: BTreeSet::new(), fold: f };
-        let idle = f.slots.iter().enumerate().all(|(i, s)| quiet.is_idle(i as u32, s, &inner));
-        if !idle {
-            continue;
-        }
-        let mut conditions = quiet.conditions;
-        // Fold(T) = Fold(min(T, bound)); the bound alone if T is known to reach it.
-        let reach = arena.sub(f.trip, bound);
-        if !facts.proves_hard(arena, reach) {
-            let text = arena.show(reach, &|i| format!("arg{i}"));
-            conditions.insert(Condition::Covers { text: format!("{text} >= 0"), room: reach });
-        }
-        return Some((bound, conditions));
-    }
-    None
+/// One pass over a value.
+struct Extend<'a> {
+    arena: &'a mut Arena,
+    batch: &'a BTreeSet<TermId>,
+    conditions: BTreeSet<Condition>,
+    /// The loops around, innermost last.
+    folds: Vec<Fold>,
+    memo: HashMap<(u64, TermId), TermId>,
+    hangs: HashMap<TermId, bool>,
 }
 
-/// Iteration numbers from which some mask in the body is false in every lane.
-fn candidates(arena: &mut Arena, f: &Fold) -> Vec<TermId> {
-    let n = arena.var_term(f.binder);
-    let mut masks = Vec::new();
-    for s in &f.slots {
-        arena.walk(s.body, |_, node| {
-            if let Node::Ge0(p) = node
-                && !masks.contains(p)
-            {
-                masks.push(*p);
-            }
-        });
-    }
-    let mut out = Vec::new();
-    for p in masks {
-        let poly = arena.poly(p);
-        let step = -poly.coeff(&[n]);
-        if step <= 0 {
-            continue;
+impl Extend<'_> {
+    /// True if the term contains what a row's value must not hang on.
+    fn hangs(&mut self, t: TermId) -> bool {
+        if self.arena.has_instance(t) {
+            return true;
         }
-        // Lanes only make it smaller: drop them where their coefficient is negative and they start at zero.
-        let mut bound = poly.clone();
-        bound.terms.retain(|(m, c)| {
-            let lane = match m.as_slice() {
-                [t] => match *arena.node(*t) {
-                    Node::Var(v) => {
-                        let var = &arena.vars[v.0 as usize];
-                        var.kind == VarKind::Bound && var.range.lo == Some(0) && *c < 0
-                    }
-                    _ => false,
-                },
+        if let Some(&known) = self.hangs.get(&t) {
+            return known;
+        }
+        let mut found = false;
+        self.arena.walk(t, |t, n| {
+            found |= match n {
+                Node::NumPrograms(_) => true,
+                Node::Arg(_) => self.batch.contains(&t),
+                Node::Load(l) => self.arena.sort(t) == Sort::Int && self.arena.free_vars(l.offset).is_empty(),
                 _ => false,
             };
-            !lane
         });
-        let b = arena.from_poly(bound);
-        let closed = arena.free_vars(b).iter().all(|v| matches!(arena.vars[v.0 as usize].kind, VarKind::Coord(_)));
-        if closed {
-            let l = arena.int(step);
-            let q = arena.div(b, l);
-            let e = arena.add_const(q, 1);
-            if !out.contains(&e) {
-                out.push(e);
-            }
+        self.hangs.insert(t, found);
+        found
+    }
+
+    fn rewrite(&mut self, t: TermId, facts: &Facts) -> TermId {
+        if !self.hangs(t) || self.arena.stopped() {
+            return t;
         }
-    }
-    out
-}
-
-/// Simplification where every lane is masked.
-struct Quiet<'a> {
-    arena: &'a mut Arena,
-    conditions: BTreeSet<Condition>,
-    fold: &'a Fold,
-}
-
-impl Quiet<'_> {
-    fn is_idle(&mut self, slot: u32, s: &Slot, facts: &Facts) -> bool {
-        let body = self.arena.simplify(s.body, facts);
-        let mut memo = HashMap::default();
-        let body = self.quiet(body, &mut memo);
-        *self.arena.node(body) == Node::Carry(self.fold.binder, slot, vec![])
-    }
-
-    fn quiet(&mut self, t: TermId, memo: &mut HashMap<TermId, TermId>) -> TermId {
-        if let Some(&r) = memo.get(&t) {
+        if let Some(&r) = self.memo.get(&(facts.scope(), t)) {
             return r;
         }
-        let r = {
-            let mut parts = HashMap::default();
-            let mut list = Vec::new();
-            crate::term::children(&self.arena.node(t).clone(), |c| list.push(c));
-            for c in list {
-                let q = if self.arena.sort(c) == crate::term::Sort::Data { self.quiet(c, memo) } else { c };
-                parts.insert(c, q);
-            }
-            let mapped = self.arena.map_children(t, |_, c| parts.get(&c).copied().unwrap_or(c));
-            self.step(mapped)
-        };
-        memo.insert(t, r);
+        let r = self.rewrite_node(t, facts);
+        self.memo.insert((facts.scope(), t), r);
         r
     }
 
-    fn is_const(&self, t: TermId, want: f64) -> bool {
-        constant(self.arena, t).is_some_and(|c| c.to_bits() == want.to_bits())
-    }
-
-    fn show(&self, t: TermId) -> String {
-        let mut s = self.arena.show(t, &|i| format!("arg{i}"));
-        s.truncate(s.char_indices().nth(60).map_or(s.len(), |(i, _)| i));
-        s
-    }
-
-    fn finite(&mut self, t: TermId) {
-        if constant(self.arena, t).is_none_or(|c| !c.is_finite()) {
-            let what = self.show(t);
-            self.conditions.insert(Condition::Finite { what });
-        }
-    }
-
-    /// One exact step.
-    fn step(&mut self, t: TermId) -> TermId {
+    fn rewrite_node(&mut self, t: TermId, facts: &Facts) -> TermId {
+        let sort = self.arena.sort(t);
         match self.arena.node(t).clone() {
-            Node::Op(..) => self.operation(t),
-            // A sum of zeros is +0 in every order; the maximum of equal numbers is that number.
-            Node::Reduce(r) if r.at.is_none() && r.bodies.len() == 1 => {
-                let text = self.arena.text(r.combiner).to_owned();
-                let body = r.bodies[0];
-                let sum = text.starts_with("addf(") && self.is_const(body, 0.0);
-                let extremum = r.order_free && (text.starts_with("max") || text.starts_with("min"));
-                if sum || extremum && constant(self.arena, body).is_some() { body } else { t }
+            Node::Ite(c, a, b) => {
+                let c = self.rewrite(c, facts);
+                if !self.arena.says_numbers(c) {
+                    let (a, b) = (self.rewrite(a, facts), self.rewrite(b, facts));
+                    return self.arena.ite(c, a, b);
+                }
+                let yes = facts.with(self.arena, c);
+                let not = self.arena.not(c);
+                let no = facts.with(self.arena, not);
+                let (a, b) = (self.rewrite(a, &yes), self.rewrite(b, &no));
+                self.arena.ite(c, a, b)
             }
-            // Products with +0 are ±0 for a finite factor, and a step of zero products returns its accumulator, unless that is -0.
+            Node::Fold(f) if f.while_cond.is_none() => self.fold(*f, sort, facts),
+            Node::Fold(_) | Node::Carry(..) => t,
             Node::Chain(c) => {
-                let zero = [(c.a, c.b), (c.b, c.a)].into_iter().find(|(z, _)| self.is_const(*z, 0.0));
-                match zero {
-                    Some((_, other)) if c.flat => {
-                        self.finite(other);
-                        self.not_minus_zero(c.acc);
-                        self.arena.rules.insert("zero-products");
-                        c.acc
-                    }
-                    _ => t,
-                }
+                let (acc, a, b) = (self.rewrite(c.acc, facts), self.rewrite(c.a, facts), self.rewrite(c.b, facts));
+                let c = Chain { acc, a, b, ..*c };
+                let c = self.masked_factor(c, facts);
+                self.arena.intern(Node::Chain(Box::new(c)), sort)
             }
-            _ => t,
+            Node::Load(l) => {
+                let mask = self.rewrite(l.mask, facts);
+                let inner = facts.with(self.arena, mask);
+                let offset = self.rewrite(l.offset, &inner);
+                self.arena.load(Load { mask, offset, ..l }, sort)
+            }
+            Node::Ge0(p) => self.comparison(t, p, facts),
+            _ => {
+                let mut parts = HashMap::default();
+                let mut list = Vec::new();
+                crate::term::children(&self.arena.node(t).clone(), |c| list.push(c));
+                for c in list {
+                    let r = self.rewrite(c, facts);
+                    parts.insert(c, r);
+                }
+                self.arena.map_children(t, |_, c| parts.get(&c).copied().unwrap_or(c))
+            }
         }
     }
 
-    /// x + (+0) = x unless x is -0. A sum that starts at +0 and only ever adds is never -0: round-to-nearest gives -0 only for
-    /// (-0) + (-0).
-    fn not_minus_zero(&mut self, t: TermId) {
-        if let Node::Carry(v, slot, _) = *self.arena.node(t)
-            && v == self.fold.binder
-            && let Some(s) = self.fold.slots.get(slot as usize)
-            && self.is_const(s.init, 0.0)
-            && let Some(("addf", args)) = self.arena.op_name(s.body)
-            && args.contains(&t)
+    fn comparison(&mut self, t: TermId, p: TermId, facts: &Facts) -> TermId {
+        let negative = self.arena.scale(p, -1);
+        let negative = self.arena.add_const(negative, -1);
+        if facts.proves_hard(self.arena, p) {
+            return self.arena.bool(true);
+        }
+        if facts.proves_hard(self.arena, negative) {
+            return self.arena.bool(false);
+        }
+        if self.reached_by_a_lane(p, facts) {
+            self.arena.rules.insert("own-lane");
+            return self.arena.bool(true);
+        }
+        t
+    }
+
+    fn fold(&mut self, mut f: Fold, sort: Sort, facts: &Facts) -> TermId {
+        let n = self.arena.var_term(f.binder);
+        let (running, started) = (self.arena.lt(n, f.trip), self.arena.ge0(n));
+        let both = self.arena.and([running, started]);
+        let inner = facts.with(self.arena, both);
+        self.folds.push(f.clone());
+        let mut slots = Vec::with_capacity(f.slots.len());
+        for s in &f.slots {
+            let (init, body) = (self.rewrite(s.init, facts), self.rewrite(s.body, &inner));
+            slots.push(Slot { init, body, ..*s });
+        }
+        self.folds.pop();
+        f.slots = slots;
+        if self.hangs(f.trip)
+            && let Some((trip, needs)) = self.shorter(&f, facts)
         {
-            self.arena.rules.insert("sum-from-plus-zero");
-            return;
+            self.arena.rules.insert("fold-extension");
+            self.conditions.extend(needs);
+            f.trip = trip;
         }
-        if constant(self.arena, t).is_some_and(|c| c.to_bits() != (-0.0f64).to_bits()) {
-            return;
-        }
-        let what = self.show(t);
-        self.conditions.insert(Condition::NotMinusZero { what });
+        self.arena.fold(f, sort)
     }
 
-    fn operation(&mut self, t: TermId) -> TermId {
-        let Some((name, args)) = self.arena.op_name(t).map(|(n, a)| (n.to_owned(), a.to_vec())) else { return t };
-        let ty = {
-            let Node::Op(full, _) = self.arena.node(t) else { return t };
-            self.arena.text(*full).split(' ').next_back().unwrap_or("f32").to_owned()
-        };
-        let inf = f64::NEG_INFINITY;
-        match (name.as_str(), args.as_slice()) {
-            ("maxnumf" | "maximumf", &[a, b]) => {
-                for (x, m) in [(a, b), (b, a)] {
-                    if self.is_const(m, inf) {
-                        if name == "maxnumf" && constant(self.arena, x).is_none_or(f64::is_nan) {
-                            // max(NaN, -inf) = -inf.
-                            let what = self.show(x);
-                            self.conditions.insert(Condition::Finite { what });
-                        }
-                        self.arena.rules.insert("max-with-minus-infinity");
-                        return x;
-                    }
-                }
-                t
+    /// A number of iterations of the fold's own, with the conditions that it needs.
+    fn shorter(&mut self, f: &Fold, facts: &Facts) -> Option<(TermId, BTreeSet<Condition>)> {
+        let parts = minima(self.arena, f.trip);
+        for bound in self.candidates(f) {
+            if bound == f.trip || self.hangs(bound) {
+                continue;
             }
-            ("addf", &[a, b]) => {
-                for (x, z) in [(a, b), (b, a)] {
-                    if self.is_const(z, 0.0) {
-                        self.not_minus_zero(x);
-                        self.arena.rules.insert("add-plus-zero");
-                        return x;
-                    }
+            // Fold(T) = Fold(min(T, bound)), and a part of T that is known to reach the bound leaves the minimum.
+            let mut kept = Vec::new();
+            for &p in &parts {
+                let reach = self.arena.sub(p, bound);
+                if !facts.proves_hard(self.arena, reach) {
+                    kept.push(p);
                 }
-                t
             }
-            // Exact for every x: the sign of zero, infinities and NaN stay.
-            ("mulf", &[a, b]) if self.is_const(b, 1.0) || self.is_const(a, 1.0) => {
-                self.arena.rules.insert("multiply-by-one");
-                if self.is_const(b, 1.0) { a } else { b }
+            let open = kept.iter().any(|&p| self.hangs(p));
+            if open && kept.len() < parts.len() {
+                continue;
             }
-            ("mulf", &[a, b]) => match (constant(self.arena, a), constant(self.arena, b)) {
-                (Some(x), Some(y)) if x == inf && y > 0.0 || y == inf && x > 0.0 => self.make(&ty, inf),
-                // Zero times infinity is no number.
-                (Some(x), Some(y)) if x.is_finite() && y.is_finite() && plus_zero_times_positive(x, y) => {
-                    self.make(&ty, 0.0)
+            let Some(mut conditions) = self.idle_from(f, bound, facts) else { continue };
+            if !open {
+                let trip = kept.into_iter().fold(bound, |least, p| self.arena.min(least, p));
+                return Some((trip, conditions));
+            }
+            let room = self.arena.sub(f.trip, bound);
+            let text = self.arena.show(room, &|i| format!("arg{i}"));
+            conditions.insert(Condition::Covers { text: format!("{text} >= 0"), room });
+            return Some((bound, conditions));
+        }
+        None
+    }
+
+    /// What the claim needs that no iteration from `bound` on changes anything. The first iteration starts from the inits, so there it is
+    /// enough that these come out again.
+    fn idle_from(&mut self, f: &Fold, bound: TermId, facts: &Facts) -> Option<BTreeSet<Condition>> {
+        let n = self.arena.var_term(f.binder);
+        let (past, running) = (self.arena.ge(n, bound), self.arena.lt(n, f.trip));
+        let started = self.arena.ge0(n);
+        let all = self.arena.and([past, running, started]);
+        let inner = facts.with(self.arena, all);
+        if let Some(conditions) = self.idle(f, &inner) {
+            return Some(conditions);
+        }
+        let one = self.arena.int(1);
+        let later = self.arena.ge(n, one);
+        let later = inner.with(self.arena, later);
+        let mut conditions = self.idle(f, &later)?;
+        let zero = self.arena.int(0);
+        let (none, some) = (self.arena.ge(zero, bound), self.arena.ge(f.trip, one));
+        let both = self.arena.and([none, some]);
+        let first = facts.with(self.arena, both);
+        let mut map = HashMap::from_iter([(n, zero)]);
+        for (i, s) in f.slots.iter().enumerate() {
+            let carry = self.arena.intern(Node::Carry(f.binder, i as u32, vec![]), self.arena.sort(s.body));
+            map.insert(carry, s.init);
+        }
+        for s in &f.slots {
+            let body = self.arena.subst(s.body, &map);
+            let mut quiet = Quiet { arena: self.arena, conditions: BTreeSet::new(), folds: &self.folds };
+            let (body, init) = (quiet.under(body, &first), quiet.under(s.init, &first));
+            conditions.extend(quiet.conditions);
+            if body != init {
+                return None;
+            }
+        }
+        self.arena.rules.insert("first-iteration");
+        Some(conditions)
+    }
+
+    fn idle(&mut self, f: &Fold, facts: &Facts) -> Option<BTreeSet<Condition>> {
+        let mut folds = self.folds.clone();
+        folds.push(f.clone());
+        let mut quiet = Quiet { arena: self.arena, conditions: BTreeSet::new(), folds: &folds };
+        for (i, s) in f.slots.iter().enumerate() {
+            let sharp = facts.sharpened(quiet.arena, s.body, f.binder);
+            let body = quiet.under(s.body, &sharp);
+            if *quiet.arena.node(body) != Node::Carry(f.binder, i as u32, vec![]) {
+                return None;
+            }
+        }
+        Some(quiet.conditions)
+    }
+
+    /// Iteration numbers from which some mask in the body is false in every lane.
+    fn candidates(&mut self, f: &Fold) -> Vec<TermId> {
+        let n = self.arena.var_term(f.binder);
+        let mut masks = Vec::new();
+        for s in &f.slots {
+            self.arena.walk(s.body, |_, node| {
+                if let Node::Ge0(p) = node
+                    && !masks.contains(p)
+                {
+                    masks.push(*p);
                 }
-                _ => t,
+            });
+        }
+        let around: Vec<VarId> = self.folds.iter().map(|f| f.binder).collect();
+        let mut out = Vec::new();
+        for p in masks {
+            let poly = self.arena.poly(p);
+            let step = -poly.coeff(&[n]);
+            if step <= 0 {
+                continue;
+            }
+            let mut bound = poly.clone();
+            bound.terms.retain(|(m, c)| !(m.as_slice() == [n] || *c < 0 && counts_lanes(self.arena, m, &around)));
+            let b = self.arena.from_poly(bound);
+            let closed = self
+                .arena
+                .free_vars(b)
+                .iter()
+                .all(|v| matches!(self.arena.vars[v.0 as usize].kind, VarKind::Coord(_)) || around.contains(v));
+            if closed {
+                let l = self.arena.int(step);
+                let q = self.arena.div(b, l);
+                let e = self.arena.add_const(q, 1);
+                if !out.contains(&e) {
+                    out.push(e);
+                }
+            }
+        }
+        out
+    }
+
+    /// Where one factor of a chain is +0 unless a mask of the row holds, the other one may be masked with it: the products are ±0 either
+    /// way, and zeros leave a sum that is not -0 as it is. What the other factor holds in those lanes no longer matters.
+    fn masked_factor(&mut self, c: Chain, facts: &Facts) -> Chain {
+        if !c.flat {
+            return c;
+        }
+        for (zero, other) in [(c.a, c.b), (c.b, c.a)] {
+            if !self.hangs(other) {
+                continue;
+            }
+            for mask in self.masks_of(zero, c.binder) {
+                let not = self.arena.not(mask);
+                let outside = facts.with(self.arena, not);
+                let mut quiet = Quiet { arena: self.arena, conditions: BTreeSet::new(), folds: &self.folds };
+                let left = quiet.under(zero, &outside);
+                if !quiet.is_const(left, 0.0) {
+                    continue;
+                }
+                let inside = facts.with(quiet.arena, mask);
+                let conditions = std::mem::take(&mut quiet.conditions);
+                let inside = inside.sharpened(self.arena, other, c.binder);
+                let simple = self.arena.simplify(other, &inside);
+                let simple = self.rewrite(simple, &inside);
+                let new = masked(self.arena, simple, mask);
+                if new == other || self.hangs(new) {
+                    continue;
+                }
+                let mut quiet = Quiet { arena: self.arena, conditions, folds: &self.folds };
+                quiet.finite(other);
+                quiet.not_minus_zero(c.acc);
+                self.conditions.append(&mut quiet.conditions);
+                self.arena.rules.insert("masked-factor");
+                return if zero == c.a { Chain { b: new, ..c } } else { Chain { a: new, ..c } };
+            }
+        }
+        c
+    }
+
+    /// Masks of the row in a factor, over the lanes of the chain.
+    fn masks_of(&mut self, factor: TermId, lane: VarId) -> Vec<TermId> {
+        let mut out = Vec::new();
+        self.arena.walk(factor, |t, n| {
+            if matches!(n, Node::Ge0(_)) && self.arena.contains_var(t, lane) && !out.contains(&t) {
+                out.push(t);
+            }
+        });
+        out.retain(|&t| !self.hangs(t));
+        out
+    }
+
+    /// `p >= 0` where p contains the maximum over lanes of a number that one lane is known to give: the stored row's own lane.
+    fn reached_by_a_lane(&mut self, p: TermId, facts: &Facts) -> bool {
+        let poly = self.arena.poly(p);
+        let reduce = poly.terms.iter().find_map(|(m, k)| match m.as_slice() {
+            [t] if *k > 0 => match self.arena.node(*t) {
+                Node::Reduce(r) if r.order_free && r.at.is_none() && r.bodies.len() == 1 => {
+                    Some((*t, *k, (**r).clone()))
+                }
+                _ => None,
             },
-            ("subf", &[a, b]) if a == b => {
-                self.finite(a);
-                self.arena.rules.insert("difference-of-equals");
-                self.make(&ty, 0.0)
+            _ => None,
+        });
+        let Some((t, k, r)) = reduce else { return false };
+        if !self.arena.text(r.combiner).starts_with("maxsi(") {
+            return false;
+        }
+        for x in self.lanes(r.bodies[0], r.binder, r.len, facts) {
+            let binder = self.arena.var_term(r.binder);
+            let one = self.arena.subst_one(r.bodies[0], binder, x);
+            let one = self.arena.simplify(one, facts);
+            let without = self.arena.add_scaled(p, t, -k);
+            let least = self.arena.add_scaled(without, one, k);
+            if facts.proves(self.arena, least) {
+                return true;
             }
-            ("subf", &[a, b]) if self.is_const(a, inf) => {
-                self.finite(b);
-                self.arena.rules.insert("minus-infinity-minus-finite");
-                self.make(&ty, inf)
+        }
+        false
+    }
+
+    /// Lanes for which a comparison in `body` is a known fact.
+    fn lanes(&mut self, body: TermId, binder: VarId, len: u64, facts: &Facts) -> Vec<TermId> {
+        let lane = self.arena.var_term(binder);
+        let mut masks = Vec::new();
+        self.arena.walk(body, |_, n| {
+            if let Node::Ge0(p) = n {
+                masks.push(*p);
             }
-            ("exp" | "exp2", &[a]) if self.is_const(a, 0.0) => {
-                self.arena.rules.insert("exp-of-zero");
-                self.make(&ty, 1.0)
+        });
+        let mut out = Vec::new();
+        for p in masks {
+            let k = self.arena.poly(p).coeff(&[lane]);
+            if k.abs() != 1 {
+                continue;
             }
-            ("exp" | "exp2", &[a]) if self.is_const(a, inf) => {
-                self.arena.rules.insert("exp-of-minus-infinity");
-                self.make(&ty, 0.0)
+            let rest = self.arena.add_scaled(p, lane, -k);
+            for q in facts.inequalities() {
+                let q = self.arena.from_poly(q.clone());
+                let d = self.arena.sub(q, rest);
+                let x = self.arena.scale(d, k);
+                let room = self.arena.scale(x, -1);
+                let room = self.arena.add_const(room, i128::from(len) - 1);
+                let bound = |v: &VarId| self.arena.vars[v.0 as usize].kind == VarKind::Bound;
+                let closed = !self.arena.free_vars(x).iter().any(bound) && !out.contains(&x);
+                if closed && facts.proves_hard(self.arena, x) && facts.proves_hard(self.arena, room) {
+                    out.push(x);
+                }
             }
-            ("truncf" | "extf" | "fptofp", &[a]) if self.is_const(a, 0.0) => self.make(&ty, 0.0),
-            _ => t,
+        }
+        out
+    }
+}
+
+/// True for a lane or a count that starts at zero and only makes a mask smaller; iterations of the loops around are no lanes.
+fn counts_lanes(arena: &Arena, m: &[TermId], around: &[VarId]) -> bool {
+    let [t] = m else { return false };
+    let Node::Var(v) = *arena.node(*t) else { return false };
+    let var = &arena.vars[v.0 as usize];
+    var.kind == VarKind::Bound && var.range.lo == Some(0) && !around.contains(&v)
+}
+
+/// `if mask then t else +0`; a load is masked itself.
+fn masked(arena: &mut Arena, t: TermId, mask: TermId) -> TermId {
+    if let Node::Load(l) = *arena.node(t) {
+        let ty = arena.text(l.ty).to_owned();
+        let other = if arena.as_bool(l.mask) == Some(true) { arena.float(&ty, 0) } else { l.other };
+        if matches!(arena.node(other), Node::Const(_, 0)) {
+            let mask = arena.and([l.mask, mask]);
+            return arena.load(Load { mask, other, ..l }, Sort::Data);
         }
     }
+    let zero = arena.op("zero", vec![], Sort::Data);
+    arena.ite(mask, t, zero)
+}
 
-    fn make(&mut self, ty: &str, value: f64) -> TermId {
-        let Some(f) = crate::ir::Float::parse(ty) else {
-            return self.arena.float("f32", u64::from((value as f32).to_bits()));
+/// The parts of which a number of iterations is the least. Floor division, truncating division and addition are monotone.
+fn minima(arena: &mut Arena, t: TermId) -> Vec<TermId> {
+    let poly = arena.poly(t);
+    for (m, c) in &poly.terms {
+        let &[atom] = m.as_slice() else { continue };
+        if *c <= 0 {
+            continue;
+        }
+        let sides: Vec<TermId> = match *arena.node(atom) {
+            Node::Min(a, b) => vec![a, b],
+            Node::Div(a, b) | Node::TDiv(a, b) if arena.as_int(b).is_some_and(|b| b > 0) => {
+                let whole = matches!(arena.node(atom), Node::Div(..));
+                let parts = minima(arena, a);
+                parts.into_iter().map(|p| if whole { arena.div(p, b) } else { arena.tdiv(p, b) }).collect()
+            }
+            _ => continue,
         };
-        let bits = crate::float::encode(value, f, crate::float::Round::Nearest, false);
-        self.arena.float(ty, bits)
+        if sides.len() > 1 {
+            let rest = arena.add_scaled(t, atom, -c);
+            let mut out = Vec::new();
+            for s in sides {
+                let one = arena.add_scaled(rest, s, *c);
+                out.extend(minima(arena, one));
+            }
+            return out;
+        }
     }
-}
-
-fn plus_zero_times_positive(x: f64, y: f64) -> bool {
-    x.to_bits() == 0 && y > 0.0 || y.to_bits() == 0 && x > 0.0
-}
-
-fn constant(arena: &Arena, t: TermId) -> Option<f64> {
-    match arena.node(t) {
-        Node::Const(ty, bits) => crate::ir::Float::parse(arena.text(*ty)).map(|f| crate::float::decode(*bits, f)),
-        _ => None,
-    }
+    vec![t]
 }

@@ -120,7 +120,10 @@ pub fn analyse<'m>(e: &mut Evaluator<'m>, roles: &Roles) -> Option<Analysis<'m>>
         let judged = judge(e, &out.effects, solved.clone(), atomic.clone(), &declared);
         // A loop bound that is larger than the row needs: try again with the row's own bound.
         let shaped = judged.usage.params.iter().any(|(_, r)| r.contains(&Role::Tree)) || !judged.problems.is_empty();
-        if shaped && needs_extension(&judged, &declared) && super::extension::apply(&mut e.arena, &mut solved) {
+        if shaped
+            && needs_extension(&judged, &declared)
+            && super::extension::apply(&mut e.arena, &mut solved, &declared)
+        {
             let again = judge(e, &out.effects, solved, atomic, &declared);
             out.sites.push(again);
         } else {
@@ -206,6 +209,12 @@ fn judge<'m>(
     if solved.owner.is_none() {
         let coordinates: Vec<(VarId, TermId)> = solved.coords.list.iter().map(|c| (c.var, c.term)).collect();
         if let Some((o, condition)) = owner::own(&mut e.arena, &[solved.value, solved.guard], &coordinates) {
+            // No two rows have one number in prefix sums that do not decrease: every sequence has a row.
+            let distinct = |c: &Condition| matches!((c, &condition), (Condition::Distinct { base: x }, Condition::PrefixSum { base: y }) if x == y);
+            if solved.conditions.iter().any(distinct) {
+                let more = e.arena.lt(o.begin, o.end);
+                solved.facts.assume(&mut e.arena, more);
+            }
             solved.owner = Some(o);
             solved.conditions.push(condition);
         }
@@ -252,7 +261,7 @@ fn judge<'m>(
     let guarded = inner_guarded(&e.arena, &out.solved);
     out.rows = pick_rows(e, &out, declared, guarded, &summed);
     super::home::rule(e, &mut out, guarded);
-    index_problems(e, &mut out);
+    index_problems(&mut out);
     digits::packed_rows(&mut e.arena, &mut out, declared);
     listed::blocks(&mut e.arena, &mut out);
     for u in &out.usage.loads {
@@ -319,6 +328,14 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
     };
     let arena_parts: Vec<TermId> =
         arena.conjuncts(solved.guard).into_iter().filter(|c| !coordinate_only(arena, *c)).collect();
+    // A coordinate below a number that all rows share: the claim is about rows that exist in both launches, however many there are.
+    let extent = |arena: &Arena, c: TermId| {
+        let Node::Ge0(p) = *arena.node(c) else { return false };
+        let p = arena.poly(p);
+        let mut of_rows = p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !arena.free_vars(t).is_empty()));
+        let own = |m: &[TermId]| solved.coords.list.iter().any(|x| m == [x.term]);
+        matches!((of_rows.next(), of_rows.next()), (Some((m, k)), None) if *k < 0 && own(m))
+    };
     // Where one part of a guard fails nothing is stored, whatever the parts after it read; those that read least go first.
     let mut parts = arena.conjuncts(solved.guard);
     parts.sort_by_key(|c| loads_in(arena, *c));
@@ -337,7 +354,8 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
             _ => {}
         });
         let placed = instances(arena, c).is_empty();
-        if (reads || !free) && (placed || (reads && of_block)) && !listed::exists(arena, solved, c) {
+        let counts_rows = i < guard && !of_block && extent(arena, c);
+        if (reads || !free) && (placed || (reads && of_block)) && !counts_rows && !listed::exists(arena, solved, c) {
             walk_guard.push((c, before.clone()));
         }
         if i < guard && (placed || !reads) {
@@ -414,12 +432,17 @@ pub fn arg_name(e: &Evaluator<'_>, i: u32) -> String {
         .map_or_else(|| format!("arg{i}"), str::to_owned)
 }
 
-/// True if the guard limits an inner coordinate by an argument.
+/// True if the guard limits an inner coordinate by an argument or a loaded number: `c < N`. That a part of the work is not empty
+/// (`c*w < n` with w computed from n) says nothing about the length of a row, nor does where a program lies.
 pub fn inner_guarded(arena: &Arena, solved: &Solved<'_>) -> bool {
-    let inner: Vec<VarId> = solved.coords.list.iter().skip(1).map(|c| c.var).collect();
-    let inner = if inner.is_empty() { solved.coords.list.iter().map(|c| c.var).collect() } else { inner };
+    let inner: Vec<TermId> = solved.coords.list.iter().skip(1).map(|c| c.term).collect();
+    let inner = if inner.is_empty() { solved.coords.list.iter().map(|c| c.term).collect() } else { inner };
     arena.conjuncts(solved.guard).iter().any(|&c| {
-        inner.iter().any(|v| arena.contains_var(c, *v)) && arena.any(c, |n| matches!(n, Node::Arg(_) | Node::Load(_)))
+        let limits = match *arena.node(c) {
+            Node::Ge0(p) => inner.iter().any(|t| arena.poly(p).coeff(&[*t]) != 0),
+            _ => inner.iter().any(|t| arena.free_vars(*t).iter().any(|v| arena.contains_var(c, *v))),
+        };
+        limits && !arena.has_instance(c) && arena.any(c, |n| matches!(n, Node::Arg(_) | Node::Load(_)))
     })
 }
 
@@ -546,7 +569,7 @@ fn rows_by_address(
     skipped
 }
 
-fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {
+fn index_problems(j: &mut Judged<'_>) {
     for &c in &j.rows {
         if j.usage.indexed.contains_key(&c) {
             let def = j.solved.coords.list.iter().position(|x| x.var == c);
@@ -554,7 +577,6 @@ fn index_problems(e: &mut Evaluator<'_>, j: &mut Judged<'_>) {
             j.problems.push(Problem::Index { coordinate });
         }
     }
-    let _ = &e.arena;
 }
 
 /// Arguments that count as batch-dependent.

@@ -94,8 +94,23 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
         out.owner.clone_from(&owner);
         out.conditions.clone_from(&conditions);
         rounds += 1;
-        if rounds > 12 || arena.stopped() {
+        if rounds > 20 || arena.stopped() {
             return finish(arena, out);
+        }
+        if owner.is_none() {
+            // A row of the batch is found through the program id.
+            let program = |arena: &Arena, t: TermId| {
+                let pid = |v: &VarId| matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_));
+                arena.free_vars(t).iter().any(pid)
+            };
+            let by_program = coords.list.iter().filter(|c| !c.remainder && program(arena, c.definition));
+            let rows: Vec<TermId> = by_program.map(|c| c.term).collect();
+            if let Some((o, map, needs)) = super::search::find(arena, out.value, &rows, coords.list.len() as u32) {
+                owner = Some(o);
+                conditions.extend(needs);
+                extra.extend(map);
+                continue;
+            }
         }
         if out.left.is_empty() {
             // What an atomic reads to decide whether it counts matters like what it adds.
@@ -240,6 +255,11 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
         }
     }
     out.guard = arena.and([guard, low, room]);
+    if out.facts.proves(arena, old.term) {
+        // 0 <= k*q + d with d < k: q is not negative.
+        let up = arena.ge0(parts[0].term);
+        out.facts.assume(arena, up);
+    }
     out.facts.assume(arena, out.guard);
     let value = arena.subst(out.value, &map);
     out.value = arena.simplify(value, &out.facts);

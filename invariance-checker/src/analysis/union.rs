@@ -3,6 +3,7 @@
 
 use super::site::{Like, Solved, instances, solve};
 use super::usage::is_param;
+use super::verdict::Condition;
 use crate::eval::{Site, SiteKind};
 use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId, VarKind};
@@ -41,16 +42,19 @@ pub fn join<'m>(
 /// Atomics on one pointer all count: no later one takes the place of an earlier one. Each is judged by itself, over the same coordinates.
 fn added_up<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Vec<Result<Solved<'m>, String>> {
     match alike(arena, base, sites) {
-        Some(solved) => solved.into_iter().map(Ok).collect(),
-        None => vec![Err("atomics on one pointer whose addresses split into different coordinates".into())],
+        Some((solved, pins)) if pins.iter().all(Option::is_none) => solved.into_iter().map(Ok).collect(),
+        _ => vec![Err("atomics on one pointer whose addresses split into different coordinates".into())],
     }
 }
 
 /// Sites solved for coordinates of one shape, if there is one.
-fn alike<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Option<Vec<Solved<'m>>> {
+fn alike<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Option<(Vec<Solved<'m>>, Pins)> {
     let mut solved: Vec<Solved<'m>> = sites.iter().map(|s| solve(arena, base, s, &Like::default())).collect();
     let listed = solved.iter().any(|s| s.coords.list.iter().any(|c| c.listed));
     let mut splits: Vec<(crate::term::Mono, i128)> = solved.iter().flat_map(|s| s.coords.splits()).collect();
+    splits.extend(
+        solved.iter().flat_map(|s| &s.coords.list).filter(|c| c.factor > 1).map(|c| (c.stride.clone(), c.factor)),
+    );
     splits.sort_unstable();
     splits.dedup();
     splits.reverse();
@@ -58,8 +62,9 @@ fn alike<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Option<Vec<
         let like = Like { listed, splits };
         solved = sites.iter().map(|s| solve(arena, base, s, &like)).collect();
     }
+    let pins = pinned(arena, &mut solved);
     let (shape, rest) = (solved[0].coords.shape(), solved[0].coords.rest);
-    solved.iter().all(|s| s.coords.shape() == shape && s.coords.rest == rest).then_some(solved)
+    solved.iter().all(|s| s.coords.shape() == shape && s.coords.rest == rest).then_some((solved, pins))
 }
 
 /// True if two stores to one pointer cannot reach one element, whatever programs make them. What is added to the same strides must differ:
@@ -129,11 +134,57 @@ fn gcd(a: i128, b: i128) -> i128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+/// For each store the coordinate that it does not number itself, and the place in it.
+type Pins = Vec<Option<(usize, TermId)>>;
+
+/// A store that hits one place of a coordinate that the others number (`y[r*64 + M % 64]` beside `y[r*64 + o]`) gets that coordinate, with
+/// the place as its case: for each store the coordinate and the place. That the place lies in the row is printed unless it is proved.
+fn pinned(arena: &mut Arena, solved: &mut [Solved<'_>]) -> Pins {
+    let mut pins = vec![None; solved.len()];
+    let Some(full) = solved.iter().map(|s| s.coords.clone()).max_by_key(|c| c.list.len()) else { return pins };
+    if arena.as_int(full.rest) != Some(0) {
+        return pins;
+    }
+    for (s, pin) in solved.iter_mut().zip(&mut pins) {
+        let own = s.coords.shape();
+        if own.len() + 1 != full.list.len() {
+            continue;
+        }
+        let at = own.iter().zip(full.shape()).position(|(x, y)| *x != y).unwrap_or(own.len());
+        let mut list = s.coords.list.clone();
+        let mut missing = full.list[at].clone();
+        let above = full.list[..at].iter().rev().find(|c| c.stride == missing.stride);
+        let Some(above) = above.filter(|c| c.factor % missing.factor == 0) else { continue };
+        let size = above.factor / missing.factor;
+        let unit = arena.from_poly(Poly { terms: vec![(missing.stride.clone(), missing.factor)] });
+        let x = arena.div(s.coords.rest, unit);
+        let whole = arena.mul(x, unit);
+        let r = arena.range(x);
+        if whole != s.coords.rest {
+            continue;
+        }
+        if r.lo.is_none_or(|lo| lo < 0) || r.hi.is_none_or(|hi| hi >= size) {
+            let text = format!("0 <= {} < {size}", arena.show(x, &|i| format!("arg{i}")));
+            let room = arena.scale(x, -1);
+            let room = arena.add_const(room, size - 1);
+            s.conditions.push(Condition::Padded { base: s.site.base, text, room });
+        }
+        // A variable of its own: the coordinates of the sites are made one afterwards.
+        missing.var = arena.var(VarKind::Coord(at as u32), format!("c{at}"), crate::term::Range::default());
+        missing.term = arena.var_term(missing.var);
+        list.insert(at, missing);
+        s.coords.list = list;
+        s.coords.rest = full.rest;
+        *pin = Some((at, x));
+    }
+    pins
+}
+
 fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result<Solved<'m>, String> {
     if let [one] = sites {
         return Ok(solve(arena, base, one, &Like::default()));
     }
-    let Some(mut solved) = alike(arena, base, sites) else {
+    let Some((mut solved, mut pins)) = alike(arena, base, sites) else {
         return Err("stores to one pointer whose addresses split into different coordinates".into());
     };
     for s in &solved {
@@ -155,6 +206,9 @@ fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result
         solved[i].value = arena.subst(solved[i].value, &map);
         solved[i].guard = arena.subst(solved[i].guard, &map);
         solved[i].offset = arena.subst(solved[i].offset, &map);
+        if let Some((_, x)) = &mut pins[i] {
+            *x = arena.subst(*x, &map);
+        }
     }
     let parts: Vec<Vec<TermId>> = solved.iter().map(|s| arena.conjuncts(s.guard)).collect();
     let common: Vec<TermId> = parts[0].iter().copied().filter(|c| parts.iter().all(|p| p.contains(c))).collect();
@@ -164,14 +218,22 @@ fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result
     let low = solved[0].coords.not_negative(arena);
     facts.assume(arena, low);
     let mut cases: Vec<TermId> = Vec::new();
-    for p in &parts {
-        cases.push(arena.and(p.iter().copied().filter(|c| !common.contains(c))));
+    for (p, pin) in parts.iter().zip(&pins) {
+        let mut case = arena.and(p.iter().copied().filter(|c| !common.contains(c)));
+        if let Some((i, x)) = *pin {
+            let here = arena.eq(solved[0].coords.list[i].term, x);
+            case = arena.and([case, here]);
+        }
+        cases.push(case);
     }
     // An element that no case stores is not claimed about: where all cases store one value, it is the value.
-    let mut value =
-        if solved.iter().all(|s| s.value == solved[0].value) { solved[0].value } else { arena.float("unwritten", 0) };
+    let mut value = if solved.iter().all(|s| arena.alike(s.value, solved[0].value)) {
+        solved[0].value
+    } else {
+        arena.float("unwritten", 0)
+    };
     for (s, case) in solved.iter().zip(&cases) {
-        if s.value == value {
+        if arena.alike(s.value, value) {
             continue;
         }
         let case = arena.simplify(*case, &facts);
@@ -184,6 +246,9 @@ fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result
     let value = arena.simplify(value, &facts);
     arena.rules.insert("site-union");
     let mut out = solved[0].clone();
+    if let Some(full) = pins.iter().position(Option::is_none) {
+        out.offset = solved[full].offset;
+    }
     out.left = instances(arena, value);
     out.value = value;
     out.cases = cases;

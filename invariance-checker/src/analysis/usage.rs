@@ -102,6 +102,11 @@ impl<'a> Walk<'a> {
             }
             Node::Ite(c, a, b) => {
                 self.visit(c, facts, role.max(Role::Tree));
+                if !self.arena.says_numbers(c) {
+                    self.visit(a, facts, role);
+                    self.visit(b, facts, role);
+                    return;
+                }
                 let yes = facts.with(self.arena, c);
                 let not = self.arena.not(c);
                 let no = facts.with(self.arena, not);

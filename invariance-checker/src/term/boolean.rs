@@ -25,6 +25,9 @@ impl Arena {
         if r.hi.is_some_and(|hi| hi < 0) {
             return self.bool(false);
         }
+        if let Some(chosen) = self.choice(t, Arena::ge0) {
+            return chosen;
+        }
         let mut p = self.poly(t);
         let g = p.terms.iter().filter(|(m, _)| !m.is_empty()).fold(0i128, |g, (_, c)| gcd(g, c.abs()));
         if g > 1 {
@@ -33,6 +36,37 @@ impl Arena {
         }
         let t = self.from_poly(p);
         self.intern(Node::Ge0(t), Sort::Bool)
+    }
+
+    /// A comparison of `k * (if c then a else b) + r` for constants a, b and r is c, its negation, or known: a mask that was made a number
+    /// and compared with zero is the mask.
+    fn choice(&mut self, t: TermId, compare: fn(&mut Arena, TermId) -> TermId) -> Option<TermId> {
+        let p = self.poly(t);
+        let r = p.constant_part();
+        let (atom, k) = match p.terms.as_slice() {
+            [(m, k)] | [_, (m, k)] if m.len() == 1 && p.terms.len() < 2 + usize::from(r != 0) => (m[0], *k),
+            _ => return None,
+        };
+        let Node::Ite(c, a, b) = *self.node(atom) else { return None };
+        self.as_int(a).zip(self.as_int(b))?;
+        let mut sides = [a, b];
+        for side in &mut sides {
+            let x = self.scale(*side, k);
+            let x = self.add_const(x, r);
+            *side = compare(self, x);
+        }
+        match sides.map(|x| self.as_bool(x)) {
+            [Some(true), Some(true)] => Some(self.bool(true)),
+            [Some(false), Some(false)] => Some(self.bool(false)),
+            [Some(true), Some(false)] => Some(c),
+            [Some(false), Some(true)] => Some(self.not(c)),
+            _ => None,
+        }
+    }
+
+    fn is_zero(&mut self, t: TermId) -> TermId {
+        let zero = self.int(0);
+        self.eq(t, zero)
     }
 
     /// `a >= b`.
@@ -57,6 +91,9 @@ impl Arena {
         let r = self.range(d);
         if r.lo.is_some_and(|lo| lo > 0) || r.hi.is_some_and(|hi| hi < 0) {
             return self.bool(false);
+        }
+        if let Some(chosen) = self.choice(d, Arena::is_zero) {
+            return chosen;
         }
         // The sign is chosen so that a == b and b == a are one term.
         let negative = self.poly(d).terms.last().is_some_and(|(_, c)| *c < 0);

@@ -145,6 +145,9 @@ impl Facts {
                 found = self.search(arena, rest, 0, DEPTH, &mut steps);
             }
         }
+        if !found {
+            found = self.by_cases(arena, &p, Facts::proves);
+        }
         arena.note_proof(self.scope, t, found);
         found
     }
@@ -164,6 +167,9 @@ impl Facts {
         let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| {
             definitions(a, p, false).iter().flat_map(|list| list.to_vec()).collect()
         });
+        if !found {
+            found = self.by_cases(arena, &p, Facts::proves_hard);
+        }
         if !found && let Some(mut solver) = arena.solver.take() {
             found = solver.implies(arena, self, t);
             arena.solver = Some(solver);
@@ -172,18 +178,69 @@ impl Facts {
         found
     }
 
+    /// These facts, and whether each comparison in `t` that contains `v` holds, as far as elimination finds it out.
+    pub fn sharpened(&self, arena: &mut Arena, t: TermId, v: super::VarId) -> Facts {
+        let mut masks = Vec::new();
+        arena.walk(t, |c, n| {
+            if let Node::Ge0(p) = n
+                && arena.contains_var(c, v)
+            {
+                masks.push((c, *p));
+            }
+        });
+        let mut out = self.clone();
+        for (c, p) in masks {
+            if self.decide(arena, c).is_some() {
+                continue;
+            }
+            let negative = arena.scale(p, -1);
+            let negative = arena.add_const(negative, -1);
+            if self.proves_hard(arena, negative) {
+                let not = arena.not(c);
+                out.assume(arena, not);
+            } else if self.proves_hard(arena, p) {
+                out.assume(arena, c);
+            }
+        }
+        out
+    }
+
     fn product_not_negative(&self, arena: &mut Arena, m: &[TermId]) -> bool {
-        needs_signs(arena, m)
-            && m.iter().all(|&t| {
+        needs_signs(arena, m) && m.iter().all(|&t| self.atom_not_negative(arena, t))
+    }
+
+    fn atom_not_negative(&self, arena: &mut Arena, t: TermId) -> bool {
+        // A floor is not negative if its dividend is not and its divisor is positive.
+        match arena.node(t).clone() {
+            Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => self.proves(arena, a),
+            _ => {
                 let mut steps = 80;
-                // A floor is not negative if its dividend is not and its divisor is positive.
-                let of = match arena.node(t).clone() {
-                    Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => a,
-                    _ => t,
-                };
-                let p = arena.poly(of);
+                let p = arena.poly(t);
                 self.search(arena, p, 0, 4, &mut steps)
-            })
+            }
+        }
+    }
+
+    /// A minimum is one of its operands: what holds for both holds for it (likewise a maximum, where it is subtracted).
+    fn by_cases(&self, arena: &mut Arena, p: &Poly, proves: fn(&Facts, &mut Arena, TermId) -> bool) -> bool {
+        let chosen = p.terms.iter().find_map(|(m, c)| match (m.as_slice(), *c) {
+            ([t], 1..) => match *arena.node(*t) {
+                Node::Min(a, b) => Some((*t, a, b)),
+                _ => None,
+            },
+            ([t], ..=-1) => match *arena.node(*t) {
+                Node::Max(a, b) => Some((*t, a, b)),
+                _ => None,
+            },
+            _ => None,
+        });
+        let Some((t, a, b)) = chosen else { return false };
+        let (k, whole) = (p.coeff(&[t]), arena.from_poly(p.clone()));
+        let without = arena.add_scaled(whole, t, -k);
+        [a, b].into_iter().all(|side| {
+            let one = arena.add_scaled(without, side, k);
+            proves(self, arena, one)
+        })
     }
 
     /// Looks for a proof of `p >= -slack`. Scaling the goal `g >= 0` by k leaves room: `k*g >= -(k - 1)` is enough for an integer g.
@@ -221,7 +278,7 @@ impl Facts {
 
 /// A product, or a quotient by something that is not a constant: no fact about it is linear.
 fn needs_signs(arena: &Arena, m: &[TermId]) -> bool {
-    m.len() > 1 || matches!(m, [t] if matches!(*arena.node(*t), Node::Div(_, b) if arena.as_int(b).is_none()))
+    m.len() > 1 || matches!(m, [t] if matches!(*arena.node(*t), Node::Div(..)))
 }
 
 fn may_be_negative(arena: &mut Arena, m: &[TermId], c: i128) -> bool {

@@ -4,6 +4,7 @@
 //! float terms are equal only if they are the same expression. Equal terms have equal ids within one [`Arena`]. Binders
 //! ([`Node::Reduce`], [`Node::Fold`], [`Node::Chain`]) use variables that the arena made for them alone.
 
+mod alike;
 mod boolean;
 mod build;
 mod eliminate;
@@ -265,6 +266,7 @@ pub struct Arena {
     scope_memo: HashMap<(u64, TermId), TermId>,
     /// What the meaning of a division, minimum or maximum says about it.
     definitions: HashMap<TermId, Rc<[Poly]>>,
+    parts: HashMap<(TermId, TermId), bool>,
 }
 
 /// Terms beyond this end the analysis.
@@ -298,6 +300,7 @@ impl Arena {
             hard_proofs: HashMap::default(),
             scope_memo: HashMap::default(),
             definitions: HashMap::default(),
+            parts: HashMap::default(),
         }
     }
 

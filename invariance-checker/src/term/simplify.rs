@@ -33,6 +33,11 @@ impl Arena {
                     Some(false) => return self.simplify(b, facts),
                     None => {}
                 }
+                // Where the condition says nothing of numbers and does not come again, new facts would only mean new work.
+                if !self.says_numbers(c) && !self.contains(a, c) && !self.contains(b, c) {
+                    let (a, b) = (self.simplify(a, facts), self.simplify(b, facts));
+                    return self.ite(c, a, b);
+                }
                 let yes = facts.with(self, c);
                 let not = self.not(c);
                 let no = facts.with(self, not);
@@ -48,6 +53,10 @@ impl Arena {
             }
             Node::Fold(f) if f.while_cond.is_none() => {
                 let trip = self.simplify(f.trip, facts);
+                let none = self.scale(trip, -1);
+                if facts.proves(self, none) {
+                    return self.simplify(f.slots[0].init, facts);
+                }
                 let n = self.var_term(f.binder);
                 let running = self.lt(n, trip);
                 let inner = facts.with(self, running);
@@ -99,6 +108,32 @@ impl Arena {
                 }
             }
         }
+    }
+
+    /// True if a condition is made of comparisons of integers; one of floats tells the provers nothing.
+    pub fn says_numbers(&self, c: TermId) -> bool {
+        match self.node(c) {
+            Node::Ge0(_) | Node::Eq0(_) => true,
+            Node::Not(x) => self.says_numbers(*x),
+            Node::And(ts) | Node::Or(ts) => ts.iter().any(|t| self.says_numbers(*t)),
+            _ => false,
+        }
+    }
+
+    /// True if `part` is a subterm of `t`.
+    fn contains(&mut self, t: TermId, part: TermId) -> bool {
+        // A term is made after its parts.
+        if t <= part {
+            return t == part;
+        }
+        if let Some(&known) = self.parts.get(&(t, part)) {
+            return known;
+        }
+        let mut list = Vec::new();
+        super::children(self.node(t), |c| list.push(c));
+        let found = list.into_iter().any(|c| self.contains(c, part));
+        self.parts.insert((t, part), found);
+        found
     }
 
     /// `floor(a / b)` is 0 for `0 <= a < b`; a part of `a` that is a multiple of b leaves first.

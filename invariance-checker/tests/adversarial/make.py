@@ -11,6 +11,7 @@ sys.path.insert(0, str(HERE.parent / "corpus"))
 from ttir_dump import make_source, portable, to_ir  # noqa: E402
 import hidden  # noqa: E402, F401
 import kernels  # noqa: E402
+import attention  # noqa: E402, F401
 import launches  # noqa: E402, F401
 import lists  # noqa: E402, F401
 
@@ -20,7 +21,7 @@ def main():
     for case in kernels.CASES:
         name = case["fn"].__name__
         module = to_ir(make_source(case["fn"], case["sig"], case["ce"]))
-        (HERE / f"{name}.ttir").write_text(portable(module.str(), "(?:hidden|kernels|launches|lists)"))
+        (HERE / f"{name}.ttir").write_text(portable(module.str(), "(?:hidden|kernels|attention|launches|lists)"))
         args = " ".join(f"{k}={v}" for k, v in case["launch"].items())
         rows.append("\t".join([f"{name}.ttir", case["verdict"], case["batch"], args, case["grid"], case["why"]]))
     (HERE / "index.tsv").write_text("\n".join(rows) + "\n")

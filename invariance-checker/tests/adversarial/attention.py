@@ -1,0 +1,90 @@
+"""Loops that end where the last row of a tile ends, or the longest of the batch: what a row does not see must change nothing."""
+import triton
+import triton.language as tl
+
+from kernels import I, P, case
+
+
+@triton.jit
+def rows_to_keys(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, LOW: tl.constexpr, MERGE: tl.constexpr):
+    """R rows a program see the keys 0..pos[row]; tiles end where the last of the R rows ends, and loads are masked for all of them at once."""
+    i = tl.arange(0, R)
+    r = tl.program_id(0) * R + i
+    d = tl.arange(0, D)
+    t = tl.arange(0, T)
+    p = tl.load(pos + r, mask=r < M, other=0)
+    qs = tl.load(q + r[:, None] * D + d[None, :], mask=(r < M)[:, None], other=0.0)
+    top = tl.max(p, 0)
+    m = tl.full((R,), -float("inf"), tl.float32)
+    l = tl.zeros((R,), tl.float32)
+    acc = tl.zeros((R, D), tl.float32)
+    for s in range(0, tl.cdiv(top + 1, T)):
+        j = s * T + t
+        seen = j[None, :] <= p[:, None]
+        some = j <= top
+        kt = tl.load(k + j[None, :] * D + d[:, None], mask=some[None, :], other=0.0)
+        vt = tl.load(v + j[:, None] * D + d[None, :], mask=some[:, None], other=0.0)
+        z = tl.where(seen, tl.dot(qs, kt), LOW)
+        mn = tl.maximum(m, tl.max(z, 1))
+        e = tl.exp2(z - mn[:, None])
+        a = tl.exp2(m - mn)
+        if MERGE:
+            acc = tl.where((s * T <= p)[:, None], tl.dot(e.to(tl.bfloat16), vt, acc * a[:, None]), acc * 0.5)
+        else:
+            acc = tl.dot(e.to(tl.bfloat16), vt, acc * a[:, None])
+        l = l * a + tl.sum(e, 1)
+        m = mn
+    tl.store(y + r[:, None] * D + d[None, :], acc / l[:, None], mask=(r < M)[:, None])
+
+
+KEYS = dict(q="*bf16", k="*bf16", v="*bf16", pos="*i32", y=P, M=I)
+KEYS_ARGS = dict(q="rows:16", k="shared:1024", v="shared:1024", pos="rowint:0:40", y="out:16", M="batch")
+
+
+@case("INV", "tiles up to the last of 16 rows, each row masked by its own position: a tile it does not see changes nothing", KEYS, KEYS_ARGS,
+      "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def tile_of_causal_rows(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    rows_to_keys(q, k, v, pos, y, M, D, R, T, float("-inf"), False)
+
+
+@case("NOT", "the same with a sentinel that is not small enough: keys that the row does not see have weight", KEYS, KEYS_ARGS, "M/16",
+      dict(D=16, R=16, T=16))
+@triton.jit
+def tile_of_rows_with_weak_mask(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    rows_to_keys(q, k, v, pos, y, M, D, R, T, -2.0, False)
+
+
+@case("NOT", "a tile that the row does not see halves its sum", KEYS, KEYS_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def tile_of_rows_that_fades(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    rows_to_keys(q, k, v, pos, y, M, D, R, T, float("-inf"), True)
+
+
+SPLITS = dict(x=P, pos="*i32", y=P, last=I)
+
+
+@triton.jit
+def split_sum(x, pos, y, last, N: tl.constexpr, T: tl.constexpr, FIRST: tl.constexpr):
+    r = tl.program_id(0)
+    t = tl.arange(0, T)
+    p = tl.load(pos + r)
+    total = 0.0
+    for s in range(0, last, T):
+        part = tl.sum(tl.load(x + r * N + s + t, mask=s + t <= p, other=0.0), 0)
+        total = tl.where(s > 0, tl.where(s <= p, total + part, total), part + FIRST)
+    tl.store(y + r, total)
+
+
+@case("INV", "splits up to the longest of the batch; a row keeps its sum where a split begins after it", SPLITS,
+      dict(x="rows:64", pos="rowint:0:60", y="out:1", last="vary:64:90"), "M", dict(N=64, T=16), "last")
+@triton.jit
+def splits_up_to_longest(x, pos, y, last, N: tl.constexpr, T: tl.constexpr):
+    split_sum(x, pos, y, last, N, T, 0.0)
+
+
+@case("NOT", "the first split adds something although the row may see none of it", SPLITS,
+      dict(x="rows:64", pos="rowint:-9:2", y="out:1", last="vary:0:90"), "M", dict(N=64, T=16), "last")
+@triton.jit
+def first_split_adds(x, pos, y, last, N: tl.constexpr, T: tl.constexpr):
+    split_sum(x, pos, y, last, N, T, 0.5)
