@@ -88,3 +88,24 @@ def splits_up_to_longest(x, pos, y, last, N: tl.constexpr, T: tl.constexpr):
 @triton.jit
 def first_split_adds(x, pos, y, last, N: tl.constexpr, T: tl.constexpr):
     split_sum(x, pos, y, last, N, T, 0.5)
+
+
+@case("NOT", "a fixed number of tiles, but the values that a row does not see are masked for all 16 rows at once and have weight", KEYS,
+      KEYS_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def weak_mask_over_fixed_tiles(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    i = tl.arange(0, R)
+    r = tl.program_id(0) * R + i
+    d = tl.arange(0, D)
+    t = tl.arange(0, T)
+    p = tl.load(pos + r, mask=r < M, other=0)
+    top = tl.max(p, 0)
+    qs = tl.load(q + r[:, None] * D + d[None, :], mask=(r < M)[:, None], other=0.0)
+    acc = tl.zeros((R, D), tl.float32)
+    for s in range(0, 48, T):
+        j = s + t
+        vt = tl.load(v + j[:, None] * D + d[None, :], mask=(j <= top)[:, None], other=0.0)
+        z = tl.dot(qs, tl.load(k + j[None, :] * D + d[:, None]))
+        e = tl.where(j[None, :] <= p[:, None], tl.exp2(z), 0.25)
+        acc = tl.dot(e.to(tl.bfloat16), vt, acc)
+    tl.store(y + r[:, None] * D + d[None, :], acc, mask=(r < M)[:, None])
