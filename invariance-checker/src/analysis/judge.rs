@@ -220,7 +220,8 @@ fn judge<'m>(
         }
     }
     let base = launch_facts(e, &effects.assumed);
-    let usage = use_of(&mut e.arena, &base, &solved, !summed.is_empty());
+    let alone = effects.sites.iter().filter(|s| s.base == solved.site.base).count() == 1;
+    let usage = use_of(&mut e.arena, &base, &solved, !summed.is_empty(), alone);
     for v in &summed {
         if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
             bound_by_grid(&mut e.arena, &solved, *v, axis, &mut problems);
@@ -314,7 +315,7 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
     solved.value = arena.simplify(solved.value, &solved.facts);
 }
 
-fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool) -> Usage {
+fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool, alone: bool) -> Usage {
     let mut walk_guard = Vec::new();
     // Where another part of a guard fails, what this one says does not matter; parts that read nothing go before those that do.
     let plain = arena.conjuncts(solved.guard).into_iter().filter(|c| !arena.any(*c, |n| matches!(n, Node::Load(_))));
@@ -328,13 +329,18 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
     };
     let arena_parts: Vec<TermId> =
         arena.conjuncts(solved.guard).into_iter().filter(|c| !coordinate_only(arena, *c)).collect();
-    // A coordinate below a number that all rows share: the claim is about rows that exist in both launches, however many there are.
+    // The outermost coordinate below a number that all rows share: the claim is about rows that exist in both launches, however many there
+    // are. A second store to the pointer could write what this one leaves out, and a limit on places within a row says what the row holds.
     let extent = |arena: &Arena, c: TermId| {
         let Node::Ge0(p) = *arena.node(c) else { return false };
+        let Some(outermost) = solved.coords.list.first() else { return false };
         let p = arena.poly(p);
         let mut of_rows = p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !arena.free_vars(t).is_empty()));
-        let own = |m: &[TermId]| solved.coords.list.iter().any(|x| m == [x.term]);
-        matches!((of_rows.next(), of_rows.next()), (Some((m, k)), None) if *k < 0 && own(m))
+        let program = |v: &VarId| matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_));
+        let by_program = arena.free_vars(outermost.definition).iter().any(program);
+        let below =
+            matches!((of_rows.next(), of_rows.next()), (Some((m, k)), None) if *k < 0 && *m == [outermost.term]);
+        alone && by_program && below
     };
     // Where one part of a guard fails nothing is stored, whatever the parts after it read; those that read least go first.
     let mut parts = arena.conjuncts(solved.guard);

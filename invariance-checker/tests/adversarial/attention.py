@@ -109,3 +109,14 @@ def weak_mask_over_fixed_tiles(q, k, v, pos, y, M, D: tl.constexpr, R: tl.conste
         e = tl.where(j[None, :] <= p[:, None], tl.exp2(z), 0.25)
         acc = tl.dot(e.to(tl.bfloat16), vt, acc)
     tl.store(y + r[:, None] * D + d[None, :], acc, mask=(r < M)[:, None])
+
+
+@case("NOT", "how many places of a row one store fills and where another one writes is a number of the whole batch", dict(x=P, last=P, lens="*i32", y=P, n=I),
+      dict(x="rows:8", last="rows:1", lens="varbuf:1", y="out:9", n="8"), "M", batch="")
+@triton.jit
+def shared_length_of_rows(x, last, lens, y, n):
+    r = tl.program_id(0)
+    k = tl.load(lens) % 8
+    for i in range(0, k):
+        tl.store(y + r * (n + 1) + i, tl.load(x + r * n + i) * 2.0)
+    tl.store(y + r * (n + 1) + k, tl.load(last + r))
