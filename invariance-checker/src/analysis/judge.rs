@@ -309,7 +309,18 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
                 solved.limits.push((row, t));
             }
         }
-        solved.conditions.push(Condition::Extent { base, text: format!("the row exists: {text}"), room });
+        // Where the store has an extent of its own, elements between the two are stored as well, and padding is no row only by agreement.
+        let stored = row.is_some_and(|row| {
+            let limits = |c: &TermId| {
+                matches!(arena.node(*c), Node::Ge0(p) if arena.poly(*p).terms.iter().any(|(m, k)| m.as_slice() == [row] && *k < 0)
+                    && arena.any(*p, |n| matches!(n, Node::Arg(_))))
+            };
+            arena.conjuncts(solved.guard).iter().any(limits)
+        });
+        solved.conditions.push(match stored {
+            true => Condition::Exists { base, text, room },
+            false => Condition::Extent { base, text: format!("the row exists: {text}"), room },
+        });
         arena.rules.insert("row-exists");
     }
     solved.value = arena.simplify(solved.value, &solved.facts);

@@ -73,6 +73,15 @@ pub enum Condition {
         /// Which carried value.
         what: String,
     },
+    /// What lies between the extent of what is read and that of what is stored is padding, not rows.
+    Exists {
+        /// What is read.
+        base: TermId,
+        /// The inequality, as shown.
+        text: String,
+        /// Not negative where it holds.
+        room: TermId,
+    },
     /// Layout: a row's elements end before the next row begins.
     Extent {
         /// What is read.
@@ -124,7 +133,7 @@ pub enum Condition {
 
 impl Condition {
     /// What [`Condition::name`] begins with.
-    pub const NAMES: [&str; 18] = [
+    pub const NAMES: [&str; 19] = [
         "prefix-sum",
         "search-finds-owner",
         "distinct",
@@ -137,6 +146,7 @@ impl Condition {
         "not-minus-zero",
         "covers",
         "row-is",
+        "row-exists",
         "extent",
         "padded",
         "apart",
@@ -154,9 +164,10 @@ impl Condition {
     /// The term that is not negative where the condition holds, if it is an inequality.
     pub fn room(&self) -> Option<TermId> {
         match self {
-            Condition::Covers { room, .. } | Condition::Extent { room, .. } | Condition::Padded { room, .. } => {
-                Some(*room)
-            }
+            Condition::Covers { room, .. }
+            | Condition::Exists { room, .. }
+            | Condition::Extent { room, .. }
+            | Condition::Padded { room, .. } => Some(*room),
             _ => None,
         }
     }
@@ -176,6 +187,7 @@ impl Condition {
             Condition::NotMinusZero { what } => format!("not-minus-zero({what})"),
             Condition::Covers { text, .. } => format!("covers({text})"),
             Condition::Packed { outputs, stride } => format!("row-is({})", size(*outputs, stride, show)),
+            Condition::Exists { base, .. } => format!("row-exists({})", show(*base)),
             Condition::Extent { base, .. } => format!("extent({})", show(*base)),
             Condition::Padded { base, .. } => format!("padded({})", show(*base)),
             Condition::Apart { base, .. } => format!("apart({})", show(*base)),
@@ -225,6 +237,9 @@ impl Condition {
                 format!("a row is {size} consecutive outputs (the kernel computes them together)")
             }
             Condition::Covers { text, .. } => format!("the loop's bound reaches the end of every row: {text}"),
+            Condition::Exists { base, text, .. } => {
+                format!("what is stored beyond the rows of {} is padding: rows have {text}", show(*base))
+            }
             Condition::Extent { text, .. } => format!("rows do not overlap: {text}"),
             Condition::Apart { base, text } => {
                 format!("every element of {} has an address of its own: {text}", show(*base))

@@ -143,3 +143,12 @@ def idle_tiles_round(x, lens, y, M, T, N: tl.constexpr, B: tl.constexpr):
         k = t * B + o
         acc = acc.to(tl.bfloat16).to(tl.float32) + tl.load(x + r * 256 + k, mask=k < n, other=0.0)
     tl.store(y + r * B + o, acc)
+
+
+@case("INV", "two extents: what is stored between them is padding", dict(x=P, y=P, M=I, held=I),
+      dict(x="rows:1", y="out:1", M="batch", held="batch"), "M/16", dict(B=16), batch="M,held")
+@triton.jit
+def padding_between_extents(x, y, M, held, B: tl.constexpr):
+    r = tl.program_id(0) * B + tl.arange(0, B)
+    v = tl.load(x + r, mask=r < held, other=-1.0)
+    tl.store(y + r, v, mask=r < M)
