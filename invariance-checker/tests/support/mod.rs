@@ -362,6 +362,18 @@ pub fn footprint(module: &Module, spec: &Spec) -> Option<Vec<Vec<usize>>> {
     Some(outputs.into_iter().map(stored).collect())
 }
 
+/// True if the order of programs shows in a launch of `batch` items: without atomics that is only where two programs write one element, so
+/// that rows overlap.
+pub fn races(module: &Module, spec: &Spec, batch: usize) -> bool {
+    let kernel = module.kernel().expect("a kernel");
+    let setup = Setup { kernel, spec, own: 1, shared: 2, batch, row: 0, side: 0, special: false, stored_only: true };
+    let stored = |order| {
+        let (memory, outputs) = setup.launch_in(module, &mut Rng::new(0), order)?;
+        Some(outputs.iter().map(|o| memory.bits(o.buffer).to_vec()).collect::<Vec<_>>())
+    };
+    stored(ProgramOrder::Ascending) != stored(ProgramOrder::Descending)
+}
+
 /// One launch of a pair.
 struct Setup<'a> {
     kernel: &'a Function,
@@ -386,6 +398,11 @@ struct Output {
 impl Setup<'_> {
     /// Memory after the launch, and where the row's outputs lie; `None` on a trap.
     fn launch(&self, module: &Module, rng: &mut Rng) -> Option<(Memory, Vec<Output>)> {
+        let order = if self.side == 0 { ProgramOrder::Ascending } else { ProgramOrder::Shuffled(rng.next()) };
+        self.launch_in(module, rng, order)
+    }
+
+    fn launch_in(&self, module: &Module, rng: &mut Rng, order: ProgramOrder) -> Option<(Memory, Vec<Output>)> {
         let mut memory = Memory::new();
         let mut outputs = Vec::new();
         let pages = self.pages(rng);
@@ -402,7 +419,6 @@ impl Setup<'_> {
         }
         assert_eq!(args.len(), self.kernel.params.len(), "@{}: a word for each parameter", self.kernel.name);
         let grid = grid_of(&self.spec.grid, self.batch, self.side);
-        let order = if self.side == 0 { ProgramOrder::Ascending } else { ProgramOrder::Shuffled(rng.next()) };
         let undefined = if self.side == 0 { 0 } else { 0x3fc0_3fc0 };
         let options = Options { order, undefined, max_steps: 20_000_000, ..Options::default() };
         match run(module, &Launch { grid, args }, &mut memory, &options) {
