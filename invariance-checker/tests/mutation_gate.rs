@@ -126,13 +126,14 @@ fn size(e: &Evaluator<'_>, outputs: i128, stride: &[TermId], launches: &[Numbers
 fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbers; 2]) -> Vec<(Condition, Holds)> {
     let spec = &case.spec;
     let mut list = Vec::new();
-    for (c, facts) in a.sites.iter().flat_map(|j| &j.rooms) {
+    let rooms = a.sites.iter().flat_map(|j| &j.rooms).filter(|(c, _)| !matches!(c, Condition::Exists { .. }));
+    for (c, facts) in rooms {
         let room = c.room().expect("kept for its room");
         let both = [0, 1].map(|i| holds(&mut e.arena, room, facts, &launches[i], spec.loaded_max()));
         let worse = [Holds::No, Holds::Open].into_iter().find(|h| both.contains(h)).unwrap_or(Holds::Yes);
         list.push((c.clone(), worse));
     }
-    for c in a.conditions.iter().filter(|c| c.room().is_none()) {
+    for c in a.conditions.iter().filter(|c| c.room().is_none() || matches!(c, Condition::Exists { .. })) {
         let row_len = |base: TermId| argument(e, base).and_then(|i| spec.row_of(i)).map(|(_, len)| i128::from(len));
         let truth = match c {
             Condition::Distinct { base } => Some(argument(e, *base).is_some_and(|i| spec.is_permutation(i))),
@@ -141,6 +142,8 @@ fn weigh(case: &Case, e: &mut Evaluator<'_>, a: &Analysis<'_>, launches: &[Numbe
             Condition::Positive { arg } => {
                 Some(launches.iter().all(|n| number(e, *arg, n).is_some_and(|divisor| divisor >= 1)))
             }
+            // Which rows a launch has is said by the spec, which knows one extent alone.
+            Condition::Exists { .. } => None,
             // No infinities and no NaNs in these launches; nothing runs beside them.
             Condition::Finite { .. } | Condition::Quiet { .. } => Some(true),
             _ => None,

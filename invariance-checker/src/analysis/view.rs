@@ -9,7 +9,7 @@ use super::home::{Home, Planes, home};
 use super::usage::{LoadUse, Role, Usage, is_param};
 use super::verdict::Condition;
 use crate::term::Map as HashMap;
-use crate::term::{Arena, Node, Range, Sort, TermId, VarKind};
+use crate::term::{Arena, Node, Poly, Range, Sort, TermId, VarId, VarKind};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the numbers at some pointers may do.
@@ -79,14 +79,71 @@ fn page(
     debug_assert_eq!(arena.sort(number), Sort::Int);
     let var = arena.var(VarKind::Coord(u32::MAX), "page", Range { lo: Some(0), hi: None });
     let term = arena.var_term(var);
+    let parts = parts_of(arena, u.load.offset, number, term);
     let mut moved = u.clone();
-    moved.load.offset = arena.subst(u.load.offset, &HashMap::from_iter([(number, term)]));
+    moved.load.offset = arena.subst(u.load.offset, &parts);
+    if arena.any(moved.load.offset, |n| n == arena.node(number)) {
+        return None;
+    }
     // No address of an output is meant: what is stored lies elsewhere.
     let nowhere = arena.int(-1);
+    if let Some((slot, offset)) = slot_of(arena, &moved, term) {
+        moved.load.offset = offset;
+        return Some(home(arena, &moved, slot, nowhere, false, planes, show));
+    }
     match home(arena, &moved, var, nowhere, false, planes, show) {
         Home::Mixed(_) => constant_size(arena, &moved, term, show),
         home => Some(home),
     }
+}
+
+/// What names the page in the address: the loaded number, or its quotient by one size; then the remainder is a place within the page.
+fn parts_of(arena: &mut Arena, offset: TermId, number: TermId, page: TermId) -> HashMap<TermId, TermId> {
+    let (mut quotients, mut remainders) = (Vec::new(), Vec::new());
+    arena.walk(offset, |t, n| match n {
+        Node::Div(a, size) | Node::TDiv(a, size) if *a == number => quotients.push((t, *size)),
+        Node::Mod(a, size) | Node::TRem(a, size) if *a == number => remainders.push((t, *size)),
+        _ => {}
+    });
+    let &[(quotient, size)] = quotients.as_slice() else { return HashMap::from_iter([(number, page)]) };
+    let mut parts = HashMap::from_iter([(quotient, page)]);
+    for (t, _) in remainders.into_iter().filter(|(_, s)| *s == size) {
+        let range = Range { lo: Some(0), hi: arena.as_int(size).map(|k| k - 1) };
+        let slot = arena.var(VarKind::Coord(u32::MAX), "slot", range);
+        parts.insert(t, arena.var_term(slot));
+    }
+    parts
+}
+
+/// `P*(k*page + j) + rest` with `0 <= j < k` proved: slots are numbered through all pages, and each has the stride P. The slot and the
+/// address by it.
+fn slot_of(arena: &mut Arena, u: &LoadUse, page: TermId) -> Option<(VarId, TermId)> {
+    let p = arena.poly(u.load.offset);
+    let of_page: Vec<_> = p.terms.iter().filter(|(m, _)| m.contains(&page)).cloned().collect();
+    let [(m, k)] = of_page.as_slice() else { return None };
+    let stride: Vec<TermId> = m.iter().copied().filter(|&t| t != page).collect();
+    if stride.is_empty() || stride.len() + 1 != m.len() || !stride.iter().all(|&t| is_param(arena, t)) || *k <= 1 {
+        return None;
+    }
+    let (mut index, mut rest) = (Poly::default(), Poly::default());
+    for (m, c) in &p.terms {
+        let mut left = m.clone();
+        let whole = stride.iter().all(|s| left.iter().position(|t| t == s).map(|i| left.remove(i)).is_some());
+        let (part, term) = if whole { (&mut index, left) } else { (&mut rest, m.clone()) };
+        *part = part.add_scaled(&Poly { terms: vec![(term, *c)] }, 1)?;
+    }
+    let index = arena.from_poly(index);
+    let j = arena.add_scaled(index, page, -k);
+    let room = arena.scale(j, -1);
+    let room = arena.add_const(room, k - 1);
+    if !u.facts.proves_hard(arena, j) || !u.facts.proves_hard(arena, room) {
+        return None;
+    }
+    let slot = arena.var(VarKind::Coord(u32::MAX), "slot", Range { lo: Some(0), hi: None });
+    let by = arena.var_term(slot);
+    let stride = arena.from_poly(Poly { terms: vec![(stride, 1)] });
+    let (at, rest) = (arena.mul(stride, by), arena.from_poly(rest));
+    Some((slot, arena.add(at, rest)))
 }
 
 /// Pages of a constant size, where nothing bounds what is added to their start (the number of a head, say): that it stays below is layout.
