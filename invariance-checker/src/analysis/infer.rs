@@ -3,7 +3,8 @@
 //! An argument counts as one of the batch if it limits the rows, or if it is called what the number of rows is commonly called. A guess
 //! can only add a reason against a kernel, never remove one, and the report says which arguments were guessed; `--fixed-args` overrules it.
 
-use super::judge::{Judged, arg_name, guard_params, scalar_arg};
+use super::judge::{Judged, arg_name, scalar_arg};
+use super::rows::guard_params;
 use crate::eval::{Evaluator, SiteKind};
 use crate::ir::Scalar;
 use crate::term::{Arena, Node, TermId, VarKind};

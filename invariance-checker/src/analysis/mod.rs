@@ -13,6 +13,7 @@ pub mod measure;
 pub mod owner;
 mod quiet;
 pub mod roles;
+pub mod rows;
 pub mod search;
 pub mod site;
 pub mod union;

@@ -134,7 +134,7 @@ impl Plan {
             }
         }
         let tight =
-            !a.sites.is_empty() && a.sites.iter().all(|j| crate::analysis::judge::inner_guarded(&e.arena, &j.solved));
+            !a.sites.is_empty() && a.sites.iter().all(|j| crate::analysis::rows::inner_guarded(&e.arena, &j.solved));
         let tiers = tiers(e, a, &kinds);
         Some(Plan { kinds, names, outputs, axes, grid_max, tight, floats, tiers })
     }
