@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Starts `serve --backend cuda`, streams a chat with curl, fetches the answer's receipt over HTTP and audits it on the CPU.
+"""Starts `serve --backend cuda`, streams an answer with curl, fetches its receipt over HTTP and audits it on the CPU.
 
   python3 benches/h200/serve.py ENGINE MODEL FOLDER [BACKEND]
 
-Fails unless the stream ends properly, its text is what the same request gives without streaming, and every position of the
-receipt is reproduced.
+A chat, or the completion of a text where the model has no chat template (random weights). Fails unless the stream ends
+properly, its text is what the same request gives without streaming, and every position of the receipt is reproduced.
 """
 
 import json
@@ -30,12 +30,15 @@ def curl(address, body=None):
     return done.stdout
 
 
-def ask(address, stream):
-    body = {
-        "messages": [{"role": "user", "content": QUESTION}],
-        "max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True, "stream": stream, "receipt": True,
-    }
-    return curl(f"{address}/v1/chat/completions", json.dumps(body))
+def ask(address, chat, stream):
+    asked = {"messages": [{"role": "user", "content": QUESTION}]} if chat else {"prompt": QUESTION}
+    body = asked | {"max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True, "stream": stream, "receipt": True}
+    return curl(f"{address}/v1/{'chat/' * chat}completions", json.dumps(body))
+
+
+def text_of(choice):
+    """The text of a whole answer or of a chunk, of a chat or of a completion."""
+    return (choice.get("delta") or choice.get("message") or {}).get("content") or choice.get("text") or ""
 
 
 def found(value, key):
@@ -49,6 +52,7 @@ def found(value, key):
 def main():
     engine, model, folder = sys.argv[1:4]
     backend = sys.argv[4] if len(sys.argv) > 4 else "cuda"
+    chat = not model.startswith("random:")
     receipts = tempfile.mkdtemp()
     command = [engine, "serve", "--backend", backend, "--model", model, "--port", "0", "--receipts", receipts]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -56,12 +60,12 @@ def main():
         ready = server.stdout.readline()
         print(ready, end="")
         address = ready.split(" at ")[1].strip()
-        lines = [line[6:] for line in ask(address, True).splitlines() if line.startswith("data: ")]
+        lines = [line[6:] for line in ask(address, chat, True).splitlines() if line.startswith("data: ")]
         assert lines[-1] == "[DONE]", lines[-1]
         chunks = [json.loads(line) for line in lines[:-1]]
-        text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-        whole = json.loads(ask(address, False))
-        assert whole["choices"][0]["message"]["content"] == text, "the streamed text is another one"
+        text = "".join(text_of(choice) for chunk in chunks for choice in chunk["choices"])
+        whole = json.loads(ask(address, chat, False))
+        assert text_of(whole["choices"][0]) == text, "the streamed text is another one"
         digest = found(chunks, "receipt")
         assert digest and digest == found(whole, "receipt"), "the two answers have different receipts"
         print(f"streamed {len(chunks)} chunks, {len(text)} characters, receipt {digest}")
