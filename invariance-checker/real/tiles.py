@@ -51,7 +51,7 @@ def main():
     out, wrong = compiled(work), 0
     for kernel, (allowed, expected) in EXPECTED.items():
         found, code = classes(binary, sorted(out.glob(f"*__{kernel}__*.ttir")), allowed)
-        print(f"{kernel}: {len(found)} class{'es' if len(found) > 1 else ''}, exit code {code}")
+        print(f"{kernel}: {len(found)} class{'' if len(found) == 1 else 'es'}, exit code {code}")
         for digest, members in found:
             print(f"  {digest}  {' '.join(members)}")
         if found != expected or code != (len(expected) > 1):

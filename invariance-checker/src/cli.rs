@@ -57,11 +57,11 @@ pub struct Cli {
     /// Print only what is not INVARIANT.
     #[arg(long)]
     pub quiet: bool,
-    /// Seconds for one kernel.
-    #[arg(long, default_value_t = 10)]
+    /// Seconds for the analysis of one kernel; after that it is UNKNOWN.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub timeout: u64,
-    /// Seconds for the search for a witness.
-    #[arg(long, default_value_t = 10)]
+    /// Seconds for the search for two launches that differ; 0 means no search.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub witness_seconds: u64,
     /// SMT solver for index arithmetic that the built-in provers do not decide: a program, or `none`. Without this, `z3` if it is on PATH.
     #[arg(long, value_name = "PROGRAM")]
@@ -174,7 +174,7 @@ impl Progress {
 
 fn load_contract(cli: &Cli) -> Result<Contract, String> {
     let Some(path) = &cli.contract else { return Ok(Contract::default()) };
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     Contract::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
@@ -233,12 +233,15 @@ fn report_bad_input(cli: &Cli, contract: &Contract, outcomes: &[Outcome]) -> boo
         }
     }
     let good: Vec<&Checked> = outcomes.iter().filter_map(|o| o.result.as_ref().ok()).collect();
-    let wanted =
-        cli.batch_args.iter().chain(&cli.fixed_args).chain(&contract.default.batch).chain(&contract.default.fixed);
-    for name in wanted {
-        if !good.iter().any(|c| position(&c.names, name).is_some()) {
-            eprintln!("error: expected the name of an argument of some kernel, got {name}");
-            bad = true;
+    let nobody = |name: &&String| !good.iter().any(|c| position(&c.names, name).is_some());
+    for name in cli.batch_args.iter().chain(&cli.fixed_args).filter(nobody) {
+        eprintln!("error: expected the name of an argument of some kernel, got {name}");
+        bad = true;
+    }
+    // A contract may be that of more kernels than are checked this time.
+    for name in contract.default.batch.iter().chain(&contract.default.fixed).filter(nobody) {
+        if !cli.quiet {
+            eprintln!("note: the contract speaks of {name}, which no kernel of these files has");
         }
     }
     let entries = contract.kernel.values().chain([&contract.default]);
@@ -294,7 +297,7 @@ fn print(cli: &Cli, good: &[(&Outcome, &Checked)], classes: &Classes, out: &mut 
 
 /// One picture a file; files of one name are numbered.
 fn pictures(dir: &Path, good: &[(&Outcome, &Checked)]) -> std::io::Result<()> {
-    let named = |e: std::io::Error| std::io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+    let named = |e: std::io::Error| std::io::Error::new(e.kind(), format!("pictures in {}: {e}", dir.display()));
     std::fs::create_dir_all(dir).map_err(named)?;
     let mut used: HashMap<String, usize> = HashMap::new();
     for (o, c) in good {

@@ -2,7 +2,8 @@
 
 use crate::ir::Module;
 use crate::parse::{MAX_TEXT_BYTES, ParseError, parse};
-use ariadne::{CharSet, Config, IndexType, Label, Report, ReportKind, Source};
+use anstream::adapter::strip_str;
+use ariadne::{CharSet, Color, Config, IndexType, Label, Report, ReportKind, Source};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -17,6 +18,8 @@ const MAX_LINES: u32 = 100_000;
 pub enum InputError {
     /// It could not be read.
     Read(std::io::Error),
+    /// It is longer than any kernel.
+    Long,
     /// It is not a TTIR module; the text is kept to draw the place.
     Parse {
         /// Where and why.
@@ -37,6 +40,9 @@ pub fn load(path: &Path) -> Result<Module, InputError> {
     }
     let mut bytes = Vec::new();
     file.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(InputError::Read)?;
+    if bytes.len() > MAX_TEXT_BYTES {
+        return Err(InputError::Long);
+    }
     parse(&bytes).map_err(|error| {
         let from = error.offset().saturating_sub(4096);
         let around = &bytes[from.min(bytes.len())..(error.offset() + 4096).min(bytes.len())];
@@ -49,6 +55,10 @@ impl InputError {
     pub fn render(&self, path: &Path, color: bool) -> String {
         match self {
             InputError::Read(error) => format!("error: cannot read {}: {error}\n", path.display()),
+            InputError::Long => {
+                let most = MAX_TEXT_BYTES >> 20;
+                format!("error: {}: expected the TTIR of one kernel, found more than {most} MiB\n", path.display())
+            }
             InputError::Parse { error, text } => draw(path, error, text, color),
         }
     }
@@ -64,7 +74,7 @@ fn draw(path: &Path, error: &ParseError, text: &str, color: bool) -> String {
     if line.chars().count() > MAX_LINE_CHARS || pos.line > MAX_LINES {
         let around: String = line.chars().skip(column.saturating_sub(40)).take(80).collect();
         let help = error.help().map(|h| format!("help: {h}\n")).unwrap_or_default();
-        return format!("Error: {name}:{pos}: {}\n  .. {} ..\n{help}", error.message(), around.trim());
+        return format!("error: {name}:{pos}: {}\n  .. {} ..\n{help}", error.message(), around.trim());
     }
     // The drawing counts lines itself, so the line is put where it belongs.
     let blank = "\n".repeat(pos.line.saturating_sub(1) as usize);
@@ -74,7 +84,7 @@ fn draw(path: &Path, error: &ParseError, text: &str, color: bool) -> String {
         .with_color(color)
         .with_char_set(if color { CharSet::Unicode } else { CharSet::Ascii })
         .with_index_type(IndexType::Char);
-    let mut report = Report::build(ReportKind::Error, (name.as_str(), span.clone()))
+    let mut report = Report::build(ReportKind::Custom("error", Color::Red), (name.as_str(), span.clone()))
         .with_config(config)
         .with_message(error.message())
         .with_label(Label::new((name.as_str(), span)).with_message("here"));
@@ -83,8 +93,10 @@ fn draw(path: &Path, error: &ParseError, text: &str, color: bool) -> String {
     }
     let mut out = Vec::new();
     match report.finish().write((name.as_str(), Source::from(blank + &line)), &mut out) {
+        // A kind of one's own is coloured whatever the configuration says.
+        Ok(()) if !color => strip_str(&String::from_utf8_lossy(&out)).to_string(),
         Ok(()) => String::from_utf8_lossy(&out).into_owned(),
-        Err(_) => format!("Error: {name}:{pos}: {}\n", error.message()),
+        Err(_) => format!("error: {name}:{pos}: {}\n", error.message()),
     }
 }
 
@@ -111,7 +123,7 @@ mod tests {
     #[test]
     fn the_line_of_a_fault_is_drawn() {
         let drawn = render("module {\n  tt.func @k() {\n    %0 = arith.addi %a, %a : i32\n  }\n}\n");
-        assert!(drawn.contains("Error: the value %a is not defined here") && drawn.contains("k.ttir:3:21"), "{drawn}");
+        assert!(drawn.contains("error: the value %a is not defined here") && drawn.contains("k.ttir:3:21"), "{drawn}");
         assert!(drawn.contains("3 |     %0 = arith.addi %a, %a : i32"), "{drawn}");
     }
 

@@ -40,6 +40,20 @@ fn other_files_of_the_cache_are_named() {
     }
 }
 
+#[test]
+fn a_file_has_one_kernel() {
+    let function = |word: &str, name: &str| format!("  tt.func {word} @{name}() {{\n    tt.return\n  }}\n");
+    let module = |functions: &[String]| format!("module {{\n{}}}\n", functions.concat());
+    assert_eq!(
+        refused(module(&[function("public", "k"), function("private", "f"), function("public", "l")])),
+        "line 8, column 3: expected one public function, the kernel, found @k and @l"
+    );
+    assert_eq!(
+        refused(module(&[function("private", "f"), function("private", "g")])),
+        "line 1, column 1: expected a public function, the kernel, found only private ones"
+    );
+}
+
 /// A kernel around the given operations.
 fn kernel(body: &str) -> String {
     format!("module {{\n  tt.func public @k(%p: !tt.ptr<f32>, %n: i32) {{\n{body}\n    tt.return\n  }}\n}}\n")

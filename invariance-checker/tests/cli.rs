@@ -86,6 +86,21 @@ fn a_misspelt_condition_is_bad_input_and_a_foreign_kernel_in_a_contract_is_noted
 }
 
 #[test]
+fn the_contract_of_the_example_is_one() {
+    let out = run(&["--contract", "examples/ci/roles.toml", "--quiet", "kernels/linear_m64_k1.ttir"]);
+    assert!(out.status.success() && out.stdout.is_empty() && out.stderr.is_empty(), "{out:?}");
+}
+
+/// One contract serves all kernels of a project, also when a hook checks the files of one change.
+#[test]
+fn what_a_contract_says_of_all_kernels_need_not_be_in_each_file() {
+    let contract = made("default.toml", "[default]\nbatch = [\"num_seqs\"]\nfixed = [\"N\"]\n");
+    let out = run(&[PROVED, "--contract", &contract]);
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(text(&out.stderr), "note: the contract speaks of num_seqs, which no kernel of these files has\n");
+}
+
+#[test]
 fn a_contract_is_refused_with_line_and_column() {
     for (toml, place, word) in [
         ("[default]\nbacth = [\"M\"]\n", "line 2, column 1", "bacth"),

@@ -44,7 +44,7 @@ pub(super) fn arg_reports(
             (true, _) if by_row && written => "rows, read and written",
             (true, _) if by_row => "rows",
             (true, _) if written => "written",
-            (true, _) if placed => "read through loaded integers",
+            (true, _) if placed => "read at loaded or computed numbers",
             (true, _) if out.given.contains(&t) => "shared data",
             (true, _) => "unused",
             (false, Some(Role::Tree)) => "shapes the tree",

@@ -69,6 +69,8 @@ pub fn solve<'m>(arena: &mut Arena, base: &Facts, site: &Site<'m>, like: &Like) 
     let guard = arena.simplify(site.guard, base);
     let guard = settled(arena, base, guard);
     let original = base.with(arena, guard);
+    let guard = inequalities_in_form(arena, &original, guard);
+    let original = base.with(arena, guard);
     let offset = arena.simplify(site.offset, &original);
     let site = &Site { guard, value: arena.simplify(site.value, &original), ..site.clone() };
     let mut coords = Coords::of_address(arena, offset);
@@ -164,6 +166,19 @@ fn settled(arena: &mut Arena, base: &Facts, guard: TermId) -> TermId {
                 arena.and(parts.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, c)| *c).collect::<Vec<_>>());
             let facts = base.with(arena, others);
             parts[i] = arena.simplify(parts[i], &facts);
+        }
+    }
+    arena.and(parts)
+}
+
+/// The guard with its inequalities in the form that numbers have where it holds: of `pid rem d < m`, which says that d is positive, the
+/// remainder is the one of floor division, as it is in the address. The old parts stay, since only together do they say so.
+fn inequalities_in_form(arena: &mut Arena, original: &Facts, guard: TermId) -> TermId {
+    let mut parts = arena.conjuncts(guard);
+    for i in 0..parts.len() {
+        if let Node::Ge0(p) = *arena.node(parts[i]) {
+            let p = arena.simplify(p, original);
+            parts.push(arena.ge0(p));
         }
     }
     arena.and(parts)

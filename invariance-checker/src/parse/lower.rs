@@ -34,6 +34,11 @@ pub(super) fn lower<'a>(text: &'a str, file: RawFile<'a>) -> Result<Module> {
         if functions.iter().any(|f| f.name == function.name) {
             return Err(ParseError::new(text, op.at, format!("the function @{} is defined twice", function.name)));
         }
+        if let Some(kernel) = functions.iter().find(|f| f.public && function.public) {
+            let message =
+                format!("expected one public function, the kernel, found @{} and @{}", kernel.name, function.name);
+            return Err(ParseError::new(text, op.at, message));
+        }
         functions.push(function);
         if functions.len() > MAX_FUNCTIONS {
             return Err(ParseError::new(text, op.at, format!("more than {MAX_FUNCTIONS} functions in one module")));
@@ -41,6 +46,13 @@ pub(super) fn lower<'a>(text: &'a str, file: RawFile<'a>) -> Result<Module> {
     }
     if functions.is_empty() {
         return Err(ParseError::new(text, module.at, "expected a kernel in the module, found no function"));
+    }
+    if functions.len() > 1 && !functions.iter().any(|f| f.public) {
+        return Err(ParseError::new(
+            text,
+            module.at,
+            "expected a public function, the kernel, found only private ones",
+        ));
     }
     let attrs = sorted(module.attrs);
     Ok(Module { functions, attrs, locations: locs.locations })

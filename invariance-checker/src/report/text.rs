@@ -31,7 +31,10 @@ pub fn line(r: &Report, colour: bool) -> String {
             if !r.given.is_empty() {
                 let _ = write!(out, "  given {{{}}}", r.given.join(", "));
             }
-            let open: Vec<&str> = r.conditions.iter().filter(|c| !c.layout).map(|c| c.name.as_str()).collect();
+            // Several inequalities on one pointer have one name.
+            let mut open: Vec<&str> = r.conditions.iter().filter(|c| !c.layout).map(|c| c.name.as_str()).collect();
+            open.sort_unstable();
+            open.dedup();
             if !open.is_empty() {
                 let _ = write!(out, "  under {{{}}}", open.join(", "));
             }

@@ -323,3 +323,15 @@ def last_arrival_reduces(x, part, counter, y, N: tl.constexpr, B: tl.constexpr):
         for s in range(1, 4):
             acc += tl.load(part + r * 4 + (p + s) % 4)
         tl.store(y + r, acc)
+
+
+@case("INV", "programs in groups, the last one smaller; a row beyond the last reads another one, and is not stored", dict(x=P, y=P, M=I),
+      dict(x="rows:64", y="out:64", M="batch"), "M/4", dict(N=64, BM=4, G=2))
+@triton.jit
+def wrapped_row_of_grouped_tiles(x, y, M, N: tl.constexpr, BM: tl.constexpr, G: tl.constexpr):
+    pid = tl.program_id(0)
+    first = pid // G * G
+    r = (first + pid % min(tl.cdiv(M, BM) - first, G)) * BM + tl.arange(0, BM)
+    o = tl.arange(0, N)
+    v = tl.load(x + (r % M)[:, None] * N + o[None, :])
+    tl.store(y + r[:, None] * N + o[None, :], v + v, mask=r[:, None] < M)
