@@ -383,6 +383,7 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
     for (c, facts) in walk_guard {
         walk.visit(c, &facts, Role::Tree);
     }
+    super::written::visit(&mut walk, solved, &outside);
     if with_guard {
         // What decides which instances are combined; the range of a coordinate does not.
         for c in arena_parts {

@@ -20,6 +20,7 @@ pub mod union;
 pub mod usage;
 pub mod verdict;
 mod view;
+mod written;
 
 pub use judge::{Analysis, Judged, Roles, analyse};
 pub use roles::ArgReport;

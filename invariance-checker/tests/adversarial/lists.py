@@ -411,3 +411,65 @@ def added_where_two_lists_say(x, y, rows, more, M, N: tl.constexpr):
     if r < M:
         at = (tl.load(rows + r) + tl.load(more + r)) * N + tl.arange(0, N)
         tl.store(y + at, tl.load(y + at) + tl.load(x + at) + (M // (M + 1)))
+
+
+FORBIDDEN = dict(y=P, place=J, count=J, M=I, s=I)
+FORBID = dict(y="inout:64", place="rowint:0:7", count="rowint:0:4", M="batch", s="64")
+
+
+@case("INV", "sets places of the row that a number of the row names, as many as another number of the row says", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def forbidden_places(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r)
+    if j < tl.load(count + r):
+        tl.store(y + r * s + p + 8 * j, -float("inf"))
+
+
+@case("NOT", "as many as a number of the next row says", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def forbidden_places_of_next_row(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r)
+    if j < tl.load(count + r + 1, mask=r + 1 < M, other=0):
+        tl.store(y + r * s + p + 8 * j, -float("inf"))
+
+
+@case("NOT", "the same where the stride of a row is a constant", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def forbidden_places_of_next_short_row(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r)
+    if j < tl.load(count + r + 1, mask=r + 1 < M, other=0):
+        tl.store(y + r * 64 + p + 8 * j, -float("inf"))
+
+
+@case("HID", "a list of places for each row, of which the batch says how many count", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def forbidden_places_of_batch(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r * 8 + j)
+    if j < M - 3:
+        tl.store(y + r * s + p, -float("inf"))
+
+
+@case("NOT", "the places that a number of the next row names", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def places_of_next_row(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r + 1, mask=r + 1 < M, other=0)
+    tl.store(y + r * s + p + 8 * j, -float("inf"))
+
+
+@case("NOT", "the same where the stride of a row is a constant", FORBIDDEN, FORBID, "M 4")
+@triton.jit
+def places_of_next_short_row(y, place, count, M, s):
+    r = tl.program_id(0)
+    j = tl.program_id(1)
+    p = tl.load(place + r + 1, mask=r + 1 < M, other=0)
+    tl.store(y + r * 64 + p + 8 * j, -float("inf"))
