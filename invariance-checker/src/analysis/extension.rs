@@ -10,7 +10,7 @@ use super::quiet::Quiet;
 use super::site::Solved;
 use super::verdict::Condition;
 use crate::term::Map as HashMap;
-use crate::term::{Arena, Chain, Facts, Fold, Load, Node, Slot, Sort, TermId, VarId, VarKind};
+use crate::term::{Arena, Chain, Facts, Fold, Load, Node, Poly, Slot, Sort, TermId, VarId, VarKind};
 use std::collections::BTreeSet;
 
 /// Rewrites the folds and chains of the value that hang on instance variables, on an argument of `batch`, or on a number of the whole batch.
@@ -357,7 +357,7 @@ impl Extend<'_> {
         if !self.arena.text(r.combiner).starts_with("maxsi(") {
             return false;
         }
-        for x in self.lanes(r.bodies[0], r.binder, r.len, facts) {
+        for x in self.lanes(r.len, facts) {
             let binder = self.arena.var_term(r.binder);
             let one = self.arena.subst_one(r.bodies[0], binder, x);
             let one = self.arena.simplify(one, facts);
@@ -370,35 +370,17 @@ impl Extend<'_> {
         false
     }
 
-    /// Lanes for which a comparison in `body` is a known fact.
-    fn lanes(&mut self, body: TermId, binder: VarId, len: u64, facts: &Facts) -> Vec<TermId> {
-        let lane = self.arena.var_term(binder);
-        let mut masks = Vec::new();
-        self.arena.walk(body, |_, n| {
-            if let Node::Ge0(p) = n {
-                masks.push(*p);
-            }
-        });
-        let mut out = Vec::new();
-        for p in masks {
-            let k = self.arena.poly(p).coeff(&[lane]);
-            if k.abs() != 1 {
-                continue;
-            }
-            let rest = self.arena.add_scaled(p, lane, -k);
-            for q in facts.inequalities() {
-                let q = self.arena.from_poly(q.clone());
-                let d = self.arena.sub(q, rest);
-                let x = self.arena.scale(d, k);
-                let room = self.arena.scale(x, -1);
-                let room = self.arena.add_const(room, i128::from(len) - 1);
-                let bound = |v: &VarId| self.arena.vars[v.0 as usize].kind == VarKind::Bound;
-                let closed = !self.arena.free_vars(x).iter().any(bound) && !out.contains(&x);
-                if closed && facts.proves_hard(self.arena, x) && facts.proves_hard(self.arena, room) {
-                    out.push(x);
-                }
-            }
-        }
+    /// Numbers that are known to be lanes of `len`, `0 <= x <= len - 1`: among them the stored row's own place in its block.
+    fn lanes(&mut self, len: u64, facts: &Facts) -> Vec<TermId> {
+        let last = Poly::constant(i128::from(len) - 1);
+        let all = facts.inequalities();
+        let lanes: Vec<&Poly> = all
+            .iter()
+            .filter(|x| x.as_const().is_none() && last.add_scaled(x, -1).is_some_and(|room| all.contains(&room)))
+            .collect();
+        let mut out: Vec<TermId> = lanes.into_iter().map(|x| self.arena.from_poly(x.clone())).collect();
+        out.sort_unstable();
+        out.dedup();
         out
     }
 }
