@@ -336,10 +336,11 @@ impl Coords {
         let g = self.groups[i].clone();
         let (mut high, mut low) = (Poly::default(), Poly::default());
         for (m, c) in &g.expr.terms {
-            let part = if !m.is_empty() && c % factor == 0 { &mut high } else { &mut low };
+            let part = if c % factor == 0 { &mut high } else { &mut low };
             part.terms.push((m.clone(), *c));
         }
-        if high.terms.is_empty() || low.terms.iter().all(|(m, _)| m.is_empty()) {
+        let constant = |p: &Poly| p.as_const().is_some();
+        if constant(&high) || constant(&low) {
             return false;
         }
         let low_term = arena.from_poly(low.clone());

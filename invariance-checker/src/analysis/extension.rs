@@ -115,6 +115,17 @@ impl Extend<'_> {
                 self.arena.load(Load { mask, offset, ..l }, sort)
             }
             Node::Ge0(p) => self.comparison(t, p, facts),
+            Node::Max(a, b) | Node::Min(a, b) => {
+                let larger = matches!(self.arena.node(t), Node::Max(..));
+                let (a, b) = (self.rewrite(a, facts), self.rewrite(b, facts));
+                let (up, down) = (self.arena.sub(a, b), self.arena.sub(b, a));
+                match (facts.proves_hard(self.arena, up), facts.proves_hard(self.arena, down), larger) {
+                    (true, _, true) | (_, true, false) => a,
+                    (true, _, false) | (_, true, true) => b,
+                    (_, _, true) => self.arena.max(a, b),
+                    (_, _, false) => self.arena.min(a, b),
+                }
+            }
             _ => {
                 let mut parts = HashMap::default();
                 let mut list = Vec::new();
@@ -145,6 +156,7 @@ impl Extend<'_> {
     }
 
     fn fold(&mut self, mut f: Fold, sort: Sort, facts: &Facts) -> TermId {
+        f.trip = self.rewrite(f.trip, facts);
         let n = self.arena.var_term(f.binder);
         let (running, started) = (self.arena.lt(n, f.trip), self.arena.ge0(n));
         let both = self.arena.and([running, started]);

@@ -122,6 +122,8 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
         }
     }
     let views = view::judge(&mut e.arena, &j.usage, &j.placed, &planes, &name);
+    j.placed.retain(|(base, _)| views.whole.contains(base) || !views.pages.iter().any(|(b, _)| b == base));
+    j.placed.extend(views.pages.into_iter().filter(|(b, _)| !views.whole.contains(b)));
     j.whole = views.whole;
     j.conditions.extend(views.conditions);
     j.shared = plain.into_iter().filter(|b| !j.by_row.contains(b)).collect();

@@ -17,11 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Views {
     /// Pointers whose memory belongs to S, since the numbers that place it are no mere page numbers.
     pub whole: BTreeSet<TermId>,
+    /// Memory with the pointer to the numbers of its pages.
+    pub pages: BTreeSet<(TermId, TermId)>,
     /// Layout: that pages do not overlap.
     pub conditions: BTreeSet<Condition>,
 }
 
-/// Judges every pair of (memory, numbers it is read through).
+/// Judges every pointer of `placed` (memory, numbers it is read through). An address may hang on more than the number of a page (on where a
+/// split of the row begins, say): those numbers are data, for every pointer.
 pub fn judge(
     arena: &mut Arena,
     usage: &Usage,
@@ -30,28 +33,54 @@ pub fn judge(
     show: &dyn Fn(&Arena, TermId) -> String,
 ) -> Views {
     let mut out = Views::default();
-    let mut as_numbers: BTreeSet<TermId> =
+    let mut as_data: BTreeSet<TermId> =
         usage.loads.iter().filter(|u| matches!(u.role, Role::Tree | Role::Value)).map(|u| u.load.base).collect();
     let mut strides: BTreeMap<(TermId, TermId), TermId> = BTreeMap::new();
-    for &(base, through) in placed {
-        for u in usage.loads.iter().filter(|u| u.load.base == base) {
-            match page(arena, u, through, planes, show) {
-                Some(Home::Absent) => {}
+    // For each load of memory that is placed: through which pointers, and which of them may be those of its pages.
+    let mut through: Vec<(TermId, Vec<TermId>, Vec<TermId>)> = Vec::new();
+    for u in &usage.loads {
+        let base = u.load.base;
+        let numbers = numbers_in(arena, u.load.offset);
+        if !placed.iter().any(|(b, _)| *b == base) {
+            // A place within the row.
+            as_data.extend(numbers);
+            continue;
+        }
+        let mut paged = Vec::new();
+        for &pointer in &numbers {
+            match page(arena, u, pointer, planes, show) {
                 Some(Home::Row(stride, conditions)) => {
-                    if *strides.entry((base, through)).or_insert(stride) != stride {
-                        as_numbers.insert(through);
+                    if *strides.entry((base, pointer)).or_insert(stride) != stride {
+                        as_data.insert(pointer);
                     }
                     out.conditions.extend(conditions.into_iter().map(as_layout));
+                    paged.push(pointer);
                 }
                 _ => {
-                    as_numbers.insert(through);
+                    as_data.insert(pointer);
                 }
             }
         }
+        through.push((base, numbers, paged));
     }
-    for &(base, through) in placed {
-        if as_numbers.contains(&through) || base == through {
+    for (base, numbers, paged) in through {
+        let pages: Vec<TermId> = paged.into_iter().filter(|p| !as_data.contains(p)).collect();
+        if pages.is_empty() && !numbers.is_empty() || placed.contains(&(base, base)) {
             out.whole.insert(base);
+        }
+        out.pages.extend(pages.into_iter().map(|p| (base, p)));
+    }
+    out
+}
+
+/// Pointers to the numbers that an address is made of; what says where such a number lies is no part of the address.
+fn numbers_in(arena: &Arena, offset: TermId) -> Vec<TermId> {
+    let (mut out, mut stack) = (Vec::new(), vec![offset]);
+    while let Some(t) = stack.pop() {
+        match arena.node(t) {
+            Node::Load(l) if !out.contains(&l.base) => out.push(l.base),
+            Node::Load(_) => {}
+            n => crate::term::children(n, |c| stack.push(c)),
         }
     }
     out
@@ -76,7 +105,9 @@ fn page(
         [one] => *one,
         _ => return None,
     };
-    debug_assert_eq!(arena.sort(number), Sort::Int);
+    if arena.sort(number) != Sort::Int {
+        return None;
+    }
     let var = arena.var(VarKind::Coord(u32::MAX), "page", Range { lo: Some(0), hi: None });
     let term = arena.var_term(var);
     let parts = parts_of(arena, u.load.offset, number, term);

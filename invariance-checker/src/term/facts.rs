@@ -164,11 +164,9 @@ impl Facts {
             return false;
         }
         let p = arena.poly(t);
-        let mut found = super::eliminate::implied(arena, &p, &self.ge, |a, p| {
-            definitions(a, p, false).iter().flat_map(|list| list.to_vec()).collect()
-        });
+        let mut found = self.eliminated(arena, &p);
         if !found {
-            found = self.by_cases(arena, &p, Facts::proves_hard);
+            found = self.by_cases(arena, &p, Facts::proves_hard) || self.by_sign(arena, &p);
         }
         if !found && let Some(mut solver) = arena.solver.take() {
             found = solver.implies(arena, self, t);
@@ -241,6 +239,45 @@ impl Facts {
             let one = arena.add_scaled(without, side, k);
             proves(self, arena, one)
         })
+    }
+
+    fn eliminated(&self, arena: &mut Arena, p: &Poly) -> bool {
+        super::eliminate::implied(arena, p, &self.ge, |a, p| {
+            definitions(a, p, false).iter().flat_map(|list| list.to_vec()).collect()
+        })
+    }
+
+    /// A product `x*y` with `0 <= x <= X` is not negative where y is not, and at least `X*y` where y is negative.
+    fn by_sign(&self, arena: &mut Arena, p: &Poly) -> bool {
+        for (m, k) in p.terms.iter().filter(|(_, k)| *k > 0) {
+            let &[a, b] = m.as_slice() else { continue };
+            for (x, y) in [(a, b), (b, a)] {
+                let Some(most) = self.most(arena, x) else { continue };
+                if !self.proves(arena, x) {
+                    continue;
+                }
+                let (whole, product) = (arena.from_poly(p.clone()), arena.mul(x, y));
+                let rest = arena.add_scaled(whole, product, -k);
+                let up = arena.ge0(y);
+                let down = arena.not(up);
+                let least = arena.add_scaled(product, y, -most);
+                let least = arena.ge0(least);
+                let negative = self.with(arena, down).with(arena, least);
+                if self.with(arena, up).proves_hard(arena, rest) && negative.eliminated(arena, p) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// A constant that an atom is known not to exceed.
+    fn most(&self, arena: &mut Arena, x: TermId) -> Option<i128> {
+        let by_fact = |f: &Poly| match f.terms.as_slice() {
+            [(c, most), (m, -1)] if c.is_empty() && m.as_slice() == [x] => Some(*most),
+            _ => None,
+        };
+        arena.range(x).hi.or_else(|| self.ge.iter().find_map(by_fact))
     }
 
     /// Looks for a proof of `p >= -slack`. Scaling the goal `g >= 0` by k leaves room: `k*g >= -(k - 1)` is enough for an integer g.
@@ -388,6 +425,31 @@ mod tests {
         assert!(facts.proves(&mut t, d));
         let wrong = t.add_const(d, -1);
         assert!(!facts.proves(&mut t, wrong));
+    }
+
+    #[test]
+    fn a_split_that_starts_below_the_end_starts_at_zero_or_later() {
+        // s*T with 0 <= s <= 15 and T = tdiv(n + 511, 512): where 32*s*T < n, it is not negative, whatever the sign of n.
+        let mut t = arena();
+        let n = t.intern(Node::Arg(0), Sort::Int);
+        let s = t.var(VarKind::Coord(0), "s", Range::default());
+        let s = t.var_term(s);
+        let (up, c512, c15) = (t.add_const(n, 511), t.int(512), t.int(15));
+        let tiles = t.tdiv(up, c512);
+        let start = t.mul(s, tiles);
+        let end = t.scale(start, 32);
+        let (first, last, below) = (t.ge0(s), t.ge(c15, s), t.lt(end, n));
+        let mut facts = Facts::default();
+        for f in [first, below] {
+            facts.assume(&mut t, f);
+        }
+        // From a split whose number has no bound the start may be negative: n = -1000, s = 1000.
+        assert!(!facts.proves_hard(&mut t, start));
+        facts.assume(&mut t, last);
+        assert!(facts.proves_hard(&mut t, start));
+        // It may be zero.
+        let wrong = t.add_const(start, -1);
+        assert!(!facts.proves_hard(&mut t, wrong));
     }
 
     #[test]

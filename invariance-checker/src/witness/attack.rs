@@ -5,8 +5,11 @@ use super::{Env, number};
 use crate::analysis::{Analysis, Judged, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Options, ProgramOrder};
-use crate::term::{Node, Poly, TermId, VarId};
+use crate::term::{Load, Node, Poly, Range, TermId, VarId};
 use std::collections::HashMap;
+
+/// Lanes of a wider block are not tried one by one.
+const LANES_MAX: i128 = 64;
 
 /// One way to make two launches.
 #[derive(Clone, Debug, PartialEq)]
@@ -304,7 +307,7 @@ impl Attack {
 }
 
 /// What changes may be a stride of what is read: then only data that is the same everywhere stays the same. False if that cannot be had.
-fn same_data(e: &Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, what: &Node, launches: [&mut Trial; 2]) -> bool {
+fn same_data(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, what: &Node, launches: [&mut Trial; 2]) -> bool {
     if !strides_depend(e, a, what) {
         return true;
     }
@@ -330,8 +333,25 @@ fn same_data(e: &Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, what: &Node, laun
 
 /// True if it is a stride or a shift of what is read, so that it moves the data itself. How far a loop goes in one step, or
 /// where a part of the row begins, only says what is read when.
-fn strides_depend(e: &Evaluator<'_>, a: &Analysis<'_>, what: &Node) -> bool {
-    a.sites.iter().any(|j| j.usage.loads.iter().any(|u| lays_out(e, j, u.load.offset, what, true)))
+fn strides_depend(e: &mut Evaluator<'_>, a: &Analysis<'_>, what: &Node) -> bool {
+    a.sites.iter().any(|j| {
+        let (moved, still): (Vec<&Load>, Vec<&Load>) =
+            j.usage.loads.iter().map(|u| &u.load).partition(|l| lays_out(e, j, l.offset, what, true));
+        moved.into_iter().any(|l| !still.iter().any(|block| lane_of(e, block, l)))
+    })
+}
+
+/// True if `one` is a lane of `block` by itself (a reshape and a split take lanes out), so it reads what the block reads.
+fn lane_of(e: &mut Evaluator<'_>, block: &Load, one: &Load) -> bool {
+    block.base == one.base
+        && e.arena.free_vars(block.offset).to_vec().into_iter().any(|v| {
+            let Range { lo: Some(lo), hi: Some(hi) } = e.arena.vars[v.0 as usize].range else { return false };
+            let term = e.arena.var_term(v);
+            lo >= 0 && hi < LANES_MAX && (lo..=hi).any(|lane| {
+                let lane = e.arena.int(lane);
+                e.arena.subst_one(block.offset, term, lane) == one.offset
+            })
+        })
 }
 
 fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, what: &Node, outer: bool) -> bool {

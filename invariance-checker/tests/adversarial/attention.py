@@ -120,3 +120,60 @@ def shared_length_of_rows(x, last, lens, y, n):
     for i in range(0, k):
         tl.store(y + r * (n + 1) + i, tl.load(x + r * n + i) * 2.0)
     tl.store(y + r * (n + 1) + k, tl.load(last + r))
+
+
+@triton.jit
+def masked_for_some(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, WHO: tl.constexpr):
+    """Keys are loaded where a condition holds for some row of the tile; each row weighs what it sees itself, lane by lane."""
+    i = tl.arange(0, R)
+    r = tl.program_id(0) * R + i
+    d = tl.arange(0, D)
+    t = tl.arange(0, T)
+    p = tl.load(pos + r, mask=r < M, other=0)
+    qs = tl.load(q + r[:, None] * D + d[None, :], mask=(r < M)[:, None], other=0.0)
+    low = tl.zeros((R, T // 2), tl.float32)
+    for s in range(0, 48, T):
+        j = s + t
+        seen = j[None, :] <= p[:, None]
+        if WHO == "some":
+            some = tl.max(seen.to(tl.int32), 0) > 0
+        elif WHO == "strictly":
+            some = tl.max((j[None, :] < p[:, None]).to(tl.int32), 0) > 0
+        elif WHO == "first":
+            some = tl.max((seen & (i < 2)[:, None]).to(tl.int32), 0) > 0
+        else:
+            some = tl.min((seen | (r >= M)[:, None]).to(tl.int32), 0) > 0
+        z = tl.dot(qs, tl.load(k + j[None, :] * D + d[:, None], mask=some[None, :], other=0.0))
+        top = tl.max(tl.where(seen, z, -float("inf")), 1)
+        e = tl.where(seen, z - top[:, None], 0.0)
+        left, right = tl.split(tl.permute(tl.reshape(e, (R, 2, T // 2)), (0, 2, 1)))
+        low += left + right
+    tl.store(y + r[:, None] * D + d[None, :], tl.broadcast_to(tl.sum(low, 1)[:, None], (R, D)), mask=(r < M)[:, None])
+
+
+SOME = {n: KEYS[n] for n in ("q", "k", "pos", "y", "M")}
+SOME_ARGS = {n: KEYS_ARGS[n] for n in SOME}
+
+
+@case("INV", "keys are loaded where some row of the tile sees them, so wherever this one does", SOME, SOME_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def keys_that_some_row_sees(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    masked_for_some(q, k, pos, y, M, D, R, T, "some")
+
+
+@case("NOT", "the row's last key is loaded only if a later row of the tile sees it too", SOME, SOME_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def keys_before_some_end(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    masked_for_some(q, k, pos, y, M, D, R, T, "strictly")
+
+
+@case("NOT", "keys are loaded where one of the first two rows of the tile sees them", SOME, SOME_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def keys_that_the_first_rows_see(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    masked_for_some(q, k, pos, y, M, D, R, T, "first")
+
+
+@case("NOT", "keys are loaded where every row of the tile sees them", SOME, SOME_ARGS, "M/16", dict(D=16, R=16, T=16))
+@triton.jit
+def keys_that_every_row_sees(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
+    masked_for_some(q, k, pos, y, M, D, R, T, "every")

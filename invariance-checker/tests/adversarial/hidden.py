@@ -78,6 +78,37 @@ def weight_of_page_parity(k, w, bt, y, M, N: tl.constexpr):
     tl.store(y + s * N + o, tl.load(k + page * N + o) * tl.load(w + page % 2 * N + o))
 
 
+TWO_PAGES = dict(k=P, w=P, bt="*i32", n="*i32", y=P, M=I)
+TWO_ARGS = dict(k="shared:4096", w="shared:4096", bt="rowint:0:15", n="rowint:0:15", y="out:16", M="batch")
+
+
+@case("INV", "a place in the page that the row's own length says, which is data and no page", TWO_PAGES, TWO_ARGS, "M", dict(N=16))
+@triton.jit
+def place_in_page_by_length(k, w, bt, n, y, M, N: tl.constexpr):
+    s = tl.program_id(0)
+    o = tl.arange(0, N)
+    half = tl.load(n + s) // 2
+    tl.store(y + s * N + o, tl.load(k + tl.load(bt + s) * N + (half + o) % N) * half.to(tl.float32))
+
+
+@case("INV", "given all of w: the number of its page says the place in a page of k, so it is no mere page", TWO_PAGES, TWO_ARGS, "M", dict(N=16))
+@triton.jit
+def place_in_page_by_page(k, w, bt, n, y, M, N: tl.constexpr):
+    s = tl.program_id(0)
+    o = tl.arange(0, N)
+    other = tl.load(n + s)
+    tl.store(y + s * N + o, tl.load(k + tl.load(bt + s) * N + (other + o) % N) * tl.load(w + other * N + o))
+
+
+@case("INV", "given all of k: a number that is also data places whole pages", TWO_PAGES, TWO_ARGS, "M", dict(N=16))
+@triton.jit
+def page_by_length(k, w, bt, n, y, M, N: tl.constexpr):
+    s = tl.program_id(0)
+    o = tl.arange(0, N)
+    length = tl.load(n + s)
+    tl.store(y + s * N + o, tl.load(k + length * N + (tl.load(bt + s) + o) % N) * length.to(tl.float32))
+
+
 # ------------------------------------------------------------------ a packed batch
 PACKED = dict(x=P, w=P, cu="*i32", y=P, seqs=I)
 
