@@ -468,7 +468,7 @@ fn guarded_maximum() {
 }
 
 /// Rules about indices, each with a fixture whose proof uses it.
-const INDEX: [(&str, &str); 18] = [
+const INDEX: [(&str, &str); 19] = [
     ("solve-coordinates", "kernels/linear_m16_k1.ttir"),
     ("split-digits", "kernels/attention_merge.ttir"),
     ("coordinate-digits", "tests/adversarial/flat_block_reshaped.ttir"),
@@ -485,6 +485,7 @@ const INDEX: [(&str, &str); 18] = [
     ("order-free-atomic", "tests/adversarial/integer_histogram_of_row.ttir"),
     ("fold-extension", "tests/adversarial/longest_bound_masked.ttir"),
     ("search-of-prefix-sums", "tests/packed/search.ttir"),
+    ("late-start", "tests/adversarial/window_of_tile.ttir"),
     ("own-lane", "tests/adversarial/tile_of_causal_rows.ttir"),
     ("first-iteration", "tests/adversarial/splits_up_to_longest.ttir"),
 ];

@@ -17,6 +17,10 @@ use std::collections::BTreeSet;
 /// False if nothing changed.
 pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>, batch: &BTreeSet<TermId>) -> bool {
     let mut any = false;
+    let extrema = extrema(arena, solved.value, &solved.facts);
+    for fact in extrema {
+        solved.facts.assume(arena, fact);
+    }
     for _ in 0..3 {
         let mut extend = Extend {
             arena,
@@ -41,19 +45,19 @@ pub fn apply(arena: &mut Arena, solved: &mut Solved<'_>, batch: &BTreeSet<TermId
 }
 
 /// One pass over a value.
-struct Extend<'a> {
-    arena: &'a mut Arena,
+pub(super) struct Extend<'a> {
+    pub(super) arena: &'a mut Arena,
     batch: &'a BTreeSet<TermId>,
     conditions: BTreeSet<Condition>,
     /// The loops around, innermost last.
-    folds: Vec<Fold>,
+    pub(super) folds: Vec<Fold>,
     memo: HashMap<(u64, TermId), TermId>,
     hangs: HashMap<TermId, bool>,
 }
 
 impl Extend<'_> {
     /// True if the term contains what a row's value must not hang on.
-    fn hangs(&mut self, t: TermId) -> bool {
+    pub(super) fn hangs(&mut self, t: TermId) -> bool {
         if self.arena.has_instance(t) {
             return true;
         }
@@ -157,6 +161,10 @@ impl Extend<'_> {
 
     fn fold(&mut self, mut f: Fold, sort: Sort, facts: &Facts) -> TermId {
         f.trip = self.rewrite(f.trip, facts);
+        if let Some((later, needs)) = self.later(&f, facts) {
+            self.conditions.extend(needs);
+            f = later;
+        }
         let n = self.arena.var_term(f.binder);
         let (running, started) = (self.arena.lt(n, f.trip), self.arena.ge0(n));
         let both = self.arena.and([running, started]);
@@ -262,9 +270,8 @@ impl Extend<'_> {
         Some(quiet.conditions)
     }
 
-    /// Iteration numbers from which some mask in the body is false in every lane.
-    fn candidates(&mut self, f: &Fold) -> Vec<TermId> {
-        let n = self.arena.var_term(f.binder);
+    /// What the masks of the body say is not negative.
+    pub(super) fn masks(&self, f: &Fold) -> Vec<TermId> {
         let mut masks = Vec::new();
         for s in &f.slots {
             self.arena.walk(s.body, |_, node| {
@@ -275,6 +282,13 @@ impl Extend<'_> {
                 }
             });
         }
+        masks
+    }
+
+    /// Iteration numbers from which some mask in the body is false in every lane.
+    fn candidates(&mut self, f: &Fold) -> Vec<TermId> {
+        let n = self.arena.var_term(f.binder);
+        let masks = self.masks(f);
         let around: Vec<VarId> = self.folds.iter().map(|f| f.binder).collect();
         let mut out = Vec::new();
         for p in masks {
@@ -313,16 +327,8 @@ impl Extend<'_> {
             if !self.hangs(other) {
                 continue;
             }
-            for mask in self.masks_of(zero, c.binder) {
-                let not = self.arena.not(mask);
-                let outside = facts.with(self.arena, not);
-                let mut quiet = Quiet { arena: self.arena, conditions: BTreeSet::new(), folds: &self.folds };
-                let left = quiet.under(zero, &outside);
-                if !quiet.is_const(left, 0.0) {
-                    continue;
-                }
-                let inside = facts.with(quiet.arena, mask);
-                let conditions = std::mem::take(&mut quiet.conditions);
+            for (mask, conditions) in self.masks_that_hide(zero, c.binder, facts) {
+                let inside = facts.with(self.arena, mask);
                 let inside = inside.sharpened(self.arena, other, c.binder);
                 let simple = self.arena.simplify(other, &inside);
                 let simple = self.rewrite(simple, &inside);
@@ -339,6 +345,26 @@ impl Extend<'_> {
             }
         }
         c
+    }
+
+    /// Masks of the row outside of which a factor is +0, with the conditions of that, and all of them together.
+    fn masks_that_hide(&mut self, factor: TermId, lane: VarId, facts: &Facts) -> Vec<(TermId, BTreeSet<Condition>)> {
+        let mut out: Vec<(TermId, BTreeSet<Condition>)> = Vec::new();
+        for mask in self.masks_of(factor, lane) {
+            let not = self.arena.not(mask);
+            let outside = facts.with(self.arena, not);
+            let mut quiet = Quiet { arena: self.arena, conditions: BTreeSet::new(), folds: &self.folds };
+            let left = quiet.under(factor, &outside);
+            if quiet.is_const(left, 0.0) {
+                out.push((mask, quiet.conditions));
+            }
+        }
+        if out.len() > 1 {
+            let all = self.arena.and(out.iter().map(|(m, _)| *m).collect::<Vec<_>>());
+            let conditions = out.iter().flat_map(|(_, c)| c.clone()).collect();
+            out.push((all, conditions));
+        }
+        out
     }
 
     /// Masks of the row in a factor, over the lanes of the chain.
@@ -369,7 +395,7 @@ impl Extend<'_> {
         if !self.arena.text(r.combiner).starts_with("maxsi(") {
             return false;
         }
-        for x in self.lanes(r.len, facts) {
+        for x in lanes(self.arena, r.len, facts) {
             let binder = self.arena.var_term(r.binder);
             let one = self.arena.subst_one(r.bodies[0], binder, x);
             let one = self.arena.simplify(one, facts);
@@ -381,24 +407,58 @@ impl Extend<'_> {
         }
         false
     }
+}
 
-    /// Numbers that are known to be lanes of `len`, `0 <= x <= len - 1`: among them the stored row's own place in its block.
-    fn lanes(&mut self, len: u64, facts: &Facts) -> Vec<TermId> {
-        let last = Poly::constant(i128::from(len) - 1);
-        let all = facts.inequalities();
-        let lanes: Vec<&Poly> = all
-            .iter()
-            .filter(|x| x.as_const().is_none() && last.add_scaled(x, -1).is_some_and(|room| all.contains(&room)))
-            .collect();
-        let mut out: Vec<TermId> = lanes.into_iter().map(|x| self.arena.from_poly(x.clone())).collect();
-        out.sort_unstable();
-        out.dedup();
-        out
+/// Integer extrema over the lanes of the stored row's block: each is at least, or at most, what the row's own lane gives.
+fn extrema(arena: &mut Arena, value: TermId, facts: &Facts) -> Vec<TermId> {
+    let mut found = Vec::new();
+    arena.walk(value, |t, n| {
+        if let Node::Reduce(r) = n
+            && r.order_free
+            && r.at.is_none()
+            && let [body] = r.bodies[..]
+            && arena.sort(t) == Sort::Int
+        {
+            let text = arena.text(r.combiner);
+            let sign = if text.starts_with("maxsi(") { 1 } else { -i128::from(text.starts_with("minsi(")) };
+            found.push((t, sign, body, r.binder, r.len));
+        }
+    });
+    let mut out = Vec::new();
+    for (t, sign, body, binder, len) in found {
+        let bound = |v: &VarId| arena.vars[v.0 as usize].kind == VarKind::Bound;
+        if sign == 0 || arena.free_vars(t).iter().any(bound) {
+            continue;
+        }
+        for x in lanes(arena, len, facts) {
+            let lane = arena.var_term(binder);
+            let one = arena.subst_one(body, lane, x);
+            let one = arena.simplify(one, facts);
+            let above = arena.sub(t, one);
+            let above = arena.scale(above, sign);
+            out.push(arena.ge0(above));
+            arena.rules.insert("own-lane");
+        }
     }
+    out
+}
+
+/// Numbers that are known to be lanes of `len`, `0 <= x <= len - 1`: among them the stored row's own place in its block.
+fn lanes(arena: &mut Arena, len: u64, facts: &Facts) -> Vec<TermId> {
+    let last = Poly::constant(i128::from(len) - 1);
+    let all = facts.inequalities();
+    let lanes: Vec<&Poly> = all
+        .iter()
+        .filter(|x| x.as_const().is_none() && last.add_scaled(x, -1).is_some_and(|room| all.contains(&room)))
+        .collect();
+    let mut out: Vec<TermId> = lanes.into_iter().map(|x| arena.from_poly(x.clone())).collect();
+    out.sort_unstable();
+    out.dedup();
+    out
 }
 
 /// True for a lane or a count that starts at zero and only makes a mask smaller; iterations of the loops around are no lanes.
-fn counts_lanes(arena: &Arena, m: &[TermId], around: &[VarId]) -> bool {
+pub(super) fn counts_lanes(arena: &Arena, m: &[TermId], around: &[VarId]) -> bool {
     let [t] = m else { return false };
     let Node::Var(v) = *arena.node(*t) else { return false };
     let var = &arena.vars[v.0 as usize];

@@ -66,7 +66,14 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
             Some(one) => vec![one],
             None => {
                 let of = |c: &VarId| (*c, home(&mut e.arena, &u, *c, j.solved.offset, guarded, &planes, &name));
-                j.rows.iter().map(of).collect()
+                let mut homes: Vec<(VarId, Home)> = j.rows.iter().map(of).collect();
+                if let Some(o) = &j.solved.owner
+                    && homes.iter().any(|(c, home)| *c == o.sequence && matches!(home, Home::Row(..)))
+                    && super::owner::is_relative(&mut e.arena, o, u.load.offset)
+                {
+                    homes.retain(|(c, _)| Some(*c) != token);
+                }
+                homes
             }
         };
         for (c, home) in homes {

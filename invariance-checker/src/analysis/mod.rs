@@ -16,6 +16,7 @@ pub mod roles;
 pub mod rows;
 pub mod search;
 pub mod site;
+mod start;
 pub mod union;
 pub mod usage;
 pub mod verdict;

@@ -174,6 +174,17 @@ fn sequence_atom(arena: &Arena, offset: TermId) -> Option<TermId> {
     }
 }
 
+/// True if a number hangs on the row only by its place in the sequence: where row and sequence begin later by the same amount, it is the same.
+pub fn is_relative(arena: &mut Arena, o: &Owner, number: TermId) -> bool {
+    if o.group || o.row.is_none() {
+        return false;
+    }
+    let by = arena.var(VarKind::Coord(99), "later", Range::default());
+    let by = arena.var_term(by);
+    let later: HashMap<TermId, TermId> = o.relative().into_iter().map(|t| (t, arena.add(t, by))).collect();
+    arena.subst(number, &later) == number
+}
+
 /// The home rule for what is read from where a sequence lies: `s * (begin + j) + rest` with `0 <= j < end - begin` is element `rest` of the
 /// row `begin + j` of the sequence. `None` if the address does not name the bounds.
 pub fn home_of_sequence(

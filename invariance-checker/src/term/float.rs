@@ -10,11 +10,16 @@ const COMMUTATIVE: [&str; 11] =
 impl Arena {
     /// An uninterpreted operation. The name's first word (up to a space) is the operation, the rest types and attributes.
     pub fn op(&mut self, name: &str, mut args: Vec<TermId>, sort: Sort) -> TermId {
-        if COMMUTATIVE.contains(&name.split(' ').next().unwrap_or(name)) {
+        let name = self.sym(name);
+        if self.commutes(name) {
             args.sort_unstable();
         }
-        let name = self.sym(name);
         self.intern(Node::Op(name, args), sort)
+    }
+
+    /// True if the operands of the operation may change places.
+    pub fn commutes(&self, name: Sym) -> bool {
+        COMMUTATIVE.contains(&self.text(name).split(' ').next().unwrap_or_default())
     }
 
     /// A float constant.

@@ -236,8 +236,16 @@ impl Arena {
         }
     }
 
-    /// Integer maximum.
+    /// Integer maximum. Truncating and floor division differ only where both are not positive, which a maximum with 0 does not see.
     pub fn max(&mut self, a: TermId, b: TermId) -> TermId {
+        for (least, x) in [(a, b), (b, a)] {
+            if let (Some(0..), &Node::TDiv(n, k)) = (self.as_int(least), self.node(x))
+                && self.as_int(k).is_some_and(|k| k > 0)
+            {
+                let floor = self.div(n, k);
+                return self.max(least, floor);
+            }
+        }
         let d = self.sub(b, a);
         let r = self.range(d);
         match (r.lo, r.hi) {

@@ -347,10 +347,12 @@ fn lane_of(e: &mut Evaluator<'_>, block: &Load, one: &Load) -> bool {
         && e.arena.free_vars(block.offset).to_vec().into_iter().any(|v| {
             let Range { lo: Some(lo), hi: Some(hi) } = e.arena.vars[v.0 as usize].range else { return false };
             let term = e.arena.var_term(v);
-            lo >= 0 && hi < LANES_MAX && (lo..=hi).any(|lane| {
-                let lane = e.arena.int(lane);
-                e.arena.subst_one(block.offset, term, lane) == one.offset
-            })
+            lo >= 0
+                && hi < LANES_MAX
+                && (lo..=hi).any(|lane| {
+                    let lane = e.arena.int(lane);
+                    e.arena.subst_one(block.offset, term, lane) == one.offset
+                })
         })
 }
 

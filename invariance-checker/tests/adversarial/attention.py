@@ -177,3 +177,67 @@ def keys_that_the_first_rows_see(q, k, pos, y, M, D: tl.constexpr, R: tl.constex
 @triton.jit
 def keys_that_every_row_sees(q, k, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr):
     masked_for_some(q, k, pos, y, M, D, R, T, "every")
+
+
+# ------------------------------------------------------------------ loops that begin with the first row of a tile
+@triton.jit
+def in_window(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, W: tl.constexpr, KIND: tl.constexpr):
+    """R rows a program see the keys pos[row] - W + 1 .. pos[row]; tiles begin where the first of the R rows begins."""
+    i = tl.arange(0, R)
+    r = tl.program_id(0) * R + i
+    d = tl.arange(0, D)
+    t = tl.arange(0, T)
+    p = tl.load(pos + r, mask=r < M, other=0)
+    qs = tl.load(q + r[:, None] * D + d[None, :], mask=(r < M)[:, None], other=0.0)
+    least = tl.min(tl.where(r < M, p, 1000), 0) - W + 1
+    last = tl.max(p, 0)
+    first = least if KIND == "unaligned" else 0
+    m = tl.full((R,), -float("inf"), tl.float32)
+    l = tl.full((R,), 1.0, tl.float32)
+    acc = tl.zeros((R, D), tl.float32)
+    for s in range(tl.maximum(0, (least - first) // T), tl.cdiv(last + 1 - first, T)):
+        j = first + s * T + t
+        far = p[:, None] - j[None, :]
+        seen = (far >= 0) & (far < W)
+        kt = tl.load(k + j[None, :] * D + d[:, None], mask=((j >= 0) & (j <= last))[None, :], other=0.0)
+        vt = tl.load(v + j[:, None] * D + d[None, :], mask=((j >= 0) & (j <= last))[:, None], other=0.0)
+        z = tl.where(seen, tl.dot(qs, kt), -float("inf"))
+        mj = tl.maximum(m, tl.max(z, 1))
+        safe = tl.where(mj > -float("inf"), mj, 0.0)
+        e = tl.exp(z - safe[:, None])
+        a = tl.exp(m - safe)
+        if KIND == "fades":
+            l = l * 0.5 + tl.sum(e, 1)
+        else:
+            l = l * a + tl.sum(e, 1)
+        acc = tl.dot(e.to(tl.bfloat16), vt, acc * a[:, None])
+        m = safe if KIND == "zero" else mj
+    tl.store(y + r[:, None] * D + d[None, :], acc / l[:, None], mask=(r < M)[:, None])
+
+
+WINDOW = dict(D=16, R=16, T=16, W=20)
+
+
+@case("INV", "tiles from the first that one of 16 rows sees: what comes before the row's own first tile is forgotten, the sum of 1 too", KEYS, KEYS_ARGS,
+      "M/16", WINDOW)
+@triton.jit
+def window_of_tile(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, W: tl.constexpr):
+    in_window(q, k, v, pos, y, M, D, R, T, W, "kept")
+
+
+@case("NOT", "the maximum is 0 after a tile that the row does not see, so scores below it are not scaled by their own", KEYS, KEYS_ARGS, "M/16", WINDOW)
+@triton.jit
+def window_with_zero_maximum(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, W: tl.constexpr):
+    in_window(q, k, v, pos, y, M, D, R, T, W, "zero")
+
+
+@case("NOT", "every tile halves the sum, also those that the row does not see", KEYS, KEYS_ARGS, "M/16", WINDOW)
+@triton.jit
+def window_with_fading_sum(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, W: tl.constexpr):
+    in_window(q, k, v, pos, y, M, D, R, T, W, "fades")
+
+
+@case("NOT", "tiles are counted from the first key that one of 16 rows sees", KEYS, KEYS_ARGS, "M/16", WINDOW)
+@triton.jit
+def window_from_first_key(q, k, v, pos, y, M, D: tl.constexpr, R: tl.constexpr, T: tl.constexpr, W: tl.constexpr):
+    in_window(q, k, v, pos, y, M, D, R, T, W, "unaligned")

@@ -87,7 +87,7 @@ TWO_ARGS = dict(k="shared:4096", w="shared:4096", bt="rowint:0:15", n="rowint:0:
 def place_in_page_by_length(k, w, bt, n, y, M, N: tl.constexpr):
     s = tl.program_id(0)
     o = tl.arange(0, N)
-    half = tl.load(n + s) // 2
+    half = tl.maximum(tl.load(n + s), 0) // 2
     tl.store(y + s * N + o, tl.load(k + tl.load(bt + s) * N + (half + o) % N) * half.to(tl.float32))
 
 
@@ -97,7 +97,7 @@ def place_in_page_by_page(k, w, bt, n, y, M, N: tl.constexpr):
     s = tl.program_id(0)
     o = tl.arange(0, N)
     other = tl.load(n + s)
-    tl.store(y + s * N + o, tl.load(k + tl.load(bt + s) * N + (other + o) % N) * tl.load(w + other * N + o))
+    tl.store(y + s * N + o, tl.load(k + tl.load(bt + s) * N + (tl.maximum(other, 0) + o) % N) * tl.load(w + other * N + o))
 
 
 @case("INV", "given all of k: a number that is also data places whole pages", TWO_PAGES, TWO_ARGS, "M", dict(N=16))
@@ -106,7 +106,7 @@ def page_by_length(k, w, bt, n, y, M, N: tl.constexpr):
     s = tl.program_id(0)
     o = tl.arange(0, N)
     length = tl.load(n + s)
-    tl.store(y + s * N + o, tl.load(k + length * N + (tl.load(bt + s) + o) % N) * length.to(tl.float32))
+    tl.store(y + s * N + o, tl.load(k + length * N + (tl.maximum(tl.load(bt + s), 0) + o) % N) * length.to(tl.float32))
 
 
 # ------------------------------------------------------------------ a packed batch

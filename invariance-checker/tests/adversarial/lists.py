@@ -97,6 +97,45 @@ def token_by_ends(x, y, cu):
     tl.store(y + b + j, tl.load(x + b + j) * 2.0 + j)
 
 
+TABLE = dict(x=P, k=P, y=P, cu=J)
+OF_TABLE = dict(x="packed:1", k="rows:16", y="packedout:1", cu="begins")
+
+
+@triton.jit
+def from_table(x, k, y, cu, WHERE: tl.constexpr):
+    """Each token times a number of its sequence's own 16."""
+    s = tl.program_id(0)
+    j = tl.program_id(1)
+    b = tl.load(cu + s)
+    e = tl.load(cu + s + 1)
+    if j < e - b:
+        if WHERE == "position":
+            at = tl.minimum(j // 2, 15)
+        elif WHERE == "token":
+            at = (b + j) // 2 % 16
+        else:
+            at = (b // 2 + j) % 16
+        tl.store(y + b + j, tl.load(x + b + j) * tl.load(k + s * 16 + at))
+
+
+@case("INV", "a number of the sequence that half of the token's position says", TABLE, OF_TABLE, "M 8", {}, "")
+@triton.jit
+def table_at_position(x, k, y, cu):
+    from_table(x, k, y, cu, "position")
+
+
+@case("NOT", "a number of the sequence that the token's number in the batch says", TABLE, OF_TABLE, "M 8", {}, "")
+@triton.jit
+def table_at_token(x, k, y, cu):
+    from_table(x, k, y, cu, "token")
+
+
+@case("NOT", "a number of the sequence that the position and half of where the sequence begins say", TABLE, OF_TABLE, "M 8", {}, "")
+@triton.jit
+def table_at_half_start(x, k, y, cu):
+    from_table(x, k, y, cu, "start")
+
+
 @case("NOT", "where the sequence begins enters the value of its tokens", PACKED, TOKENS, "M 8", {}, "")
 @triton.jit
 def token_and_start(x, y, cu):
