@@ -9,6 +9,9 @@ use crate::term::{Arena, Fold, Node, TermId, VarId, VarKind};
 use reduction_tree::arithmetic::Arithmetic;
 use reduction_tree::tree::{ChainKind, Combiner, Op, Order, Tree, Var};
 
+/// Trees of more nodes end the analysis. A node takes some hundred bytes.
+const NODES_MAX: u64 = 1_000_000;
+
 /// Converts terms of one kernel.
 pub struct Trees<'a> {
     /// Terms.
@@ -19,6 +22,7 @@ pub struct Trees<'a> {
     pub layout: Option<String>,
     /// The tree hangs on an order that TTIR does not fix.
     pub layout_needed: bool,
+    start: u64,
     memo: HashMap<TermId, Tree>,
     vars: HashMap<VarId, Var>,
     carries: HashMap<(VarId, u32), Var>,
@@ -28,7 +32,8 @@ impl<'a> Trees<'a> {
     /// An empty conversion.
     pub fn new(arena: &'a mut Arena, name: &'a dyn Fn(u32) -> String, layout: Option<String>) -> Trees<'a> {
         let (memo, vars, carries) = Default::default();
-        Trees { arena, name, layout, layout_needed: false, memo, vars, carries }
+        let start = Tree::nodes_made();
+        Trees { start, arena, name, layout, layout_needed: false, memo, vars, carries }
     }
 
     fn var(&mut self, v: VarId) -> Var {
@@ -43,6 +48,9 @@ impl<'a> Trees<'a> {
     pub fn tree(&mut self, t: TermId) -> Tree {
         if let Some(tree) = self.memo.get(&t) {
             return tree.clone();
+        }
+        if Tree::nodes_made() - self.start > NODES_MAX {
+            self.arena.exhausted.get_or_insert_with(|| "a tree too large to write down".into());
         }
         let tree = if self.arena.stopped() { Tree::opaque("stopped", []) } else { self.convert(t) };
         self.memo.insert(t, tree.clone());

@@ -66,12 +66,17 @@ pub struct Walk<'a> {
     /// Collected so far.
     pub usage: Usage,
     seen: HashSet<(TermId, u64, Role)>,
+    /// Terms of the inequalities that are kept with the loads.
+    kept: usize,
 }
+
+/// More of them end the analysis: each takes some hundred bytes, and is copied.
+const KEPT_MAX: usize = 2_000_000;
 
 impl<'a> Walk<'a> {
     /// A fresh walk.
     pub fn new(arena: &'a mut Arena, owner: Option<Owner>) -> Walk<'a> {
-        Walk { arena, owner, usage: Usage::default(), seen: HashSet::default() }
+        Walk { arena, owner, usage: Usage::default(), seen: HashSet::default(), kept: 0 }
     }
 
     /// Visits `t`, which is used in `role` where `facts` hold.
@@ -197,6 +202,10 @@ impl<'a> Walk<'a> {
             known.in_address |= in_address;
             known.in_tree |= in_tree;
             // Facts differ between the places; both must do, so the second use is kept as well.
+        }
+        self.kept += inner.inequalities().iter().map(|p| p.terms.len()).sum::<usize>();
+        if self.kept > KEPT_MAX {
+            self.arena.exhausted.get_or_insert_with(|| "more masked loads than can be followed".into());
         }
         self.usage.loads.push(LoadUse { term: t, load, facts: inner, in_address, in_tree, role });
     }

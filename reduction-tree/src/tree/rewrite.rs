@@ -1,12 +1,24 @@
 //! Making nodes, and replacing variables in them. Everything here walks with an explicit stack: trees that come from
 //! programs can be deep.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{Chain, ChainKind, Fold, Inner, Node, Op, Reduce, Slot, Tree, Var, digest, flatten, index, slots};
 
+thread_local! {
+    /// Nodes made by this thread.
+    static MADE: Cell<u64> = const { Cell::new(0) };
+}
+
 impl Tree {
+    /// How many nodes this thread has made so far: for those who must not make too many. Binding a variable makes the nodes above it anew, so
+    /// nested binders make more than the tree has.
+    pub fn nodes_made() -> u64 {
+        MADE.with(Cell::get)
+    }
+
     /// The canonical form of a node whose operands are canonical.
     pub(super) fn new(node: Node) -> Self {
         let node = match node {
@@ -42,6 +54,7 @@ impl Tree {
 
     /// The node as it is.
     pub(super) fn raw(node: Node) -> Self {
+        MADE.with(|made| made.set(made.get() + 1));
         let has_vars = matches!(node, Node::Var(_)) || children(&node).iter().any(|(child, _)| child.0.has_vars);
         Self(Arc::new(Inner { id: digest::node_id(&node), levels: free_levels(&node), node, has_vars }))
     }
