@@ -20,6 +20,13 @@ pub(super) fn visit(walk: &mut Walk<'_>, solved: &Solved<'_>, facts: &Facts) {
     for c in decides {
         walk.visit(c, facts, Role::Tree);
     }
+    // What moves all elements alike belongs to S. Where all are one value, nothing but the places is said, so arguments count as well.
+    if walk.arena.free_vars(solved.value).is_empty() {
+        walk.visit(solved.coords.rest, facts, Role::Shift);
+    }
+    for c in loads(walk.arena, solved.coords.rest) {
+        walk.visit(c, facts, Role::Index);
+    }
     // Any of the programs may be the one that writes; where a tile lies in the row's sequence, and how many there are, is like that.
     walk.usage.instances = before.instances;
     if solved.owner.is_some() {
@@ -63,12 +70,19 @@ fn places(arena: &mut Arena, solved: &Solved<'_>) -> Vec<TermId> {
         let mut others = solved.coords.solution.clone();
         others.retain(|atom, _| Some(*atom) != c.solved);
         let place = arena.subst(c.definition, &others);
-        arena.walk(place, |t, n| {
-            if matches!(n, Node::Load(_)) {
-                out.push(t);
-            }
-        });
+        out.extend(loads(arena, place));
     }
+    out
+}
+
+/// What is read in a term.
+fn loads(arena: &Arena, t: TermId) -> Vec<TermId> {
+    let mut out = Vec::new();
+    arena.walk(t, |t, n| {
+        if matches!(n, Node::Load(_)) {
+            out.push(t);
+        }
+    });
     out
 }
 

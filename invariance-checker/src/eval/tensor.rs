@@ -267,7 +267,7 @@ impl<'m> Evaluator<'m> {
             None => args.iter().map(|v| self.eval(ctx, *v, &at)).collect(),
         };
         let sort = sort_of(self.ty(ctx, op.op.results[k]));
-        let (text, captured) = combiner_text(combiner);
+        let (text, captured) = combiner_text(combiner, &|v| self.constant_text(ctx, v));
         if captured {
             return self.poison("a combiner that reads values from outside", ctx, op, sort);
         }
@@ -289,6 +289,16 @@ impl<'m> Evaluator<'m> {
         let at = scan.map(|_| idx[axis]);
         let r = Reduce { combiner, order_free, key, len, binder, bodies, out: k as u32, at };
         self.arena.intern(Node::Reduce(Box::new(r)), sort)
+    }
+
+    /// A constant as text.
+    fn constant_text(&self, ctx: Ctx, v: Value) -> Option<String> {
+        match self.tables.functions[self.function_of(ctx)].values[v.0 as usize].0 {
+            super::Def::Result(op, _) if matches!(op.op.kind, OpKind::Constant(_)) => {
+                Some(format!("{:?}", op.op.kind).replace(char::is_whitespace, ""))
+            }
+            _ => None,
+        }
     }
 
     /// The operand of a reshape that may reorder, if that is what makes `v`.
@@ -339,8 +349,8 @@ fn is_order_free(block: &Block) -> bool {
         )
 }
 
-/// The combiner as text with values renumbered; true if it reads something from outside.
-fn combiner_text(block: &Block) -> (String, bool) {
+/// The combiner as text with values renumbered; true if it reads something from outside other than a constant.
+fn combiner_text(block: &Block, constant: &dyn Fn(Value) -> Option<String>) -> (String, bool) {
     let mut names: HashMap<Value, usize> = HashMap::default();
     block.params.iter().enumerate().for_each(|(i, v)| {
         names.insert(*v, i);
@@ -349,10 +359,10 @@ fn combiner_text(block: &Block) -> (String, bool) {
     let mut out = String::new();
     let mut use_of = |v: &Value, names: &HashMap<Value, usize>| match names.get(v) {
         Some(i) => format!("%{i}"),
-        None => {
+        None => constant(*v).unwrap_or_else(|| {
             captured = true;
             "%?".to_owned()
-        }
+        }),
     };
     for op in &block.ops {
         if !op.kind.blocks().is_empty() {

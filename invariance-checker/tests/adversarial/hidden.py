@@ -183,3 +183,16 @@ def padding_between_extents(x, y, M, held, B: tl.constexpr):
     r = tl.program_id(0) * B + tl.arange(0, B)
     v = tl.load(x + r, mask=r < held, other=-1.0)
     tl.store(y + r, v, mask=r < M)
+
+
+@triton.jit
+def halved(a, b):
+    return a + 0.5 * b
+
+
+@case("INV", "a combiner with a constant, which the compiler moves out of it", dict(x=P, y=P), dict(x="rows:64", y="out:1"), "M", dict(N=64), batch="")
+@triton.jit
+def constant_in_combiner(x, y, N: tl.constexpr):
+    r = tl.program_id(0)
+    v = tl.load(x + r * N + tl.arange(0, N))
+    tl.store(y + r, tl.reduce(v, 0, halved))
