@@ -7,7 +7,7 @@ use crate::ir::{LocId, Module};
 use crate::term::smt::Solver;
 use crate::term::{Arena, Node, TermId};
 use crate::tree::Trees;
-use crate::witness;
+use crate::witness::{self, Place, Recipe};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -159,6 +159,10 @@ pub struct WitnessLine {
     pub trees: [String; 2],
     /// What marks in the trees mean.
     pub legend: Vec<String>,
+    /// Where the element lies in each launch.
+    pub places: [Place; 2],
+    /// The launches, to be made again.
+    pub recipes: [Recipe; 2],
 }
 
 /// What became of the questions to an SMT solver.
@@ -374,6 +378,8 @@ impl<'m> Attempt<'m> {
             shows: shown.text(&|t| e.arena.show(t, &arg)),
             trees: w.sides.trees,
             legend: w.sides.legend,
+            places: w.places,
+            recipes: w.recipes,
         });
     }
 }

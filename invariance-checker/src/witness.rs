@@ -2,23 +2,30 @@
 //!
 //! What was not proved says what to change (a batch argument, the grid, the other rows, the place of a row, the order of programs).
 //! Everything that belongs to the row stays the same, memory is filled with floats whose order of addition shows, and the same
-//! logical element is compared. Nothing found within the budget means UNKNOWN, not VARIANT.
+//! logical element is compared. What counts as a witness is said, and checked, in `valid`. Nothing found within the budget means UNKNOWN,
+//! not VARIANT.
 
 mod attack;
 mod fill;
+mod number;
+mod recipe;
 mod sides;
+mod valid;
 
-use crate::analysis::measure::{Holds, Numbers, holds};
-use crate::analysis::{Analysis, Problem};
-use crate::eval::Evaluator;
-use crate::interp::{Buffer, Launch, Memory, Options, run};
+use crate::analysis::atomics::is_ticket;
+use crate::analysis::{Analysis, Judged, Problem};
+use crate::eval::{Evaluator, Site};
+use crate::interp::{Buffer, Memory, Options, ProgramOrder, run};
 use crate::ir::Module;
-use crate::term::{Arena, Node, Poly, TermId, VarId, VarKind};
-use attack::{Attack, attacks};
+use crate::term::{Arena, Node, TermId, VarId, VarKind};
+use attack::{Attack, Target, attacks};
 use fill::{Plan, Trial};
+use number::{Env, number, truth};
 use std::collections::HashMap;
 use std::time::Duration;
+use valid::{Element, Side};
 
+pub use recipe::{Place, Recipe};
 pub use sides::Sides;
 
 /// Two launches that differ.
@@ -40,19 +47,32 @@ pub struct Witness {
     pub bits: (u64, u64),
     /// The trees of the element in the two launches.
     pub sides: Sides,
+    /// Where it lies in each launch.
+    pub places: [Place; 2],
+    /// The launches, to be made again.
+    pub recipes: [Recipe; 2],
+}
+
+/// Places that may differ, as far as the search can tell.
+struct Candidate {
+    pointer: u32,
+    /// Where it lies in each launch.
+    elements: [usize; 2],
+    bits: (u64, u64),
 }
 
 /// An element that differs.
 struct Found {
     pointer: u32,
-    /// Which site wrote it, if that is known.
-    site: Option<usize>,
     /// Where it lies in each launch.
-    elements: [usize; 2],
-    /// Its coordinates in each launch, where they are known.
-    points: [HashMap<VarId, i128>; 2],
+    places: [usize; 2],
+    /// The element in each launch.
+    elements: [Element; 2],
     bits: (u64, u64),
 }
+
+/// Candidates of one pair of launches that are looked at closely.
+const CANDIDATES_MAX: usize = 48;
 
 /// Looks for a witness against one of the problems.
 pub fn search(
@@ -61,18 +81,17 @@ pub fn search(
     batch_pointers: &[u32],
     budget: Duration,
 ) -> Option<(Witness, Problem)> {
-    // CPU time, so that other load on the machine does not decide.
-    let start = cpu_time::ThreadTime::now();
+    let clock = Clock { start: cpu_time::ThreadTime::now(), budget };
     let plan = Plan::new(e, a)?;
     let list = attacks(e, a, batch_pointers);
     for round in 0..60u64 {
-        for (i, (attack, problem)) in list.iter().enumerate() {
-            if start.elapsed() > budget {
+        for (i, target) in list.iter().enumerate() {
+            if clock.over() {
                 return None;
             }
             let seed = round * 1000 + i as u64;
-            if let Some(w) = try_one(e, a, &plan, attack, seed) {
-                return Some((w, problem.clone()));
+            if let Some(w) = try_one(e, a, &plan, target, seed, &clock) {
+                return Some((w, target.problem.clone()));
             }
         }
         if list.is_empty() {
@@ -82,8 +101,20 @@ pub fn search(
     None
 }
 
+/// When the search ends: CPU time, so that other load on the machine does not decide.
+struct Clock {
+    start: cpu_time::ThreadTime,
+    budget: Duration,
+}
+
+impl Clock {
+    fn over(&self) -> bool {
+        self.start.elapsed() > self.budget
+    }
+}
+
 fn options() -> Options {
-    Options { max_steps: 40_000_000, max_live: 1 << 22, ..Options::default() }
+    Options { max_steps: 10_000_000, max_live: 1 << 22, ..Options::default() }
 }
 
 /// What a launch left in the output pointers.
@@ -125,7 +156,7 @@ impl Ran {
 
 fn run_trial(module: &Module, plan: &Plan, trial: &Trial, options: &Options) -> Option<Ran> {
     let mut memory = Memory::new();
-    let (launch, buffers): (Launch, _) = fill::build(plan, trial, &mut memory)?;
+    let (launch, buffers) = fill::build(&plan.kinds, &plan.outputs, trial, &mut memory);
     let written: Vec<(u32, Buffer)> = plan.outputs.iter().filter_map(|o| Some((*o, *buffers.get(o)?))).collect();
     let before: Vec<Vec<u8>> = written.iter().map(|(_, b)| memory.bytes(*b).to_vec()).collect();
     run(module, &launch, &mut memory, options).ok()?;
@@ -136,198 +167,163 @@ fn run_trial(module: &Module, plan: &Plan, trial: &Trial, options: &Options) -> 
     Some(Ran { outputs: outputs.collect() })
 }
 
-fn try_one(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack, seed: u64) -> Option<Witness> {
-    let mut first = plan.trial(seed);
+fn try_one(
+    e: &mut Evaluator<'_>,
+    a: &Analysis<'_>,
+    plan: &Plan,
+    target: &Target,
+    seed: u64,
+    clock: &Clock,
+) -> Option<Witness> {
+    let attack = &target.attack;
+    let mut first = roomy(e, a, plan, attack, seed)?;
     let (mut opt_a, mut opt_b) = (options(), options());
-    opt_a.order = crate::interp::ProgramOrder::Ascending;
-    attack.prepare(plan, &mut first);
+    opt_a.order = ProgramOrder::Ascending;
     let mut second = first.clone();
-    if !attack.apply(e, a, plan, &mut first, &mut second, (&mut opt_a, &mut opt_b), seed) {
+    let differs = attack.apply(e, a, plan, &mut first, &mut second, (&mut opt_a, &mut opt_b), seed);
+    let moved = second.ints != first.ints || second.grid != first.grid;
+    if !differs || moved && !valid::laid_out(e, a, &second) {
+        return None;
+    }
+    if clock.over() {
         return None;
     }
     let x = run_trial(e.module, plan, &first, &opt_a)?;
+    if clock.over() {
+        return None;
+    }
     let y = match attack {
         Attack::Move { .. } => None,
         _ => Some(run_trial(e.module, plan, &second, &opt_b)?),
     };
-    let found = compare(e, a, plan, attack, (&first, &second), &x, y.as_ref().unwrap_or(&x))?;
-    if !fair(e, a, plan, attack, [(&first, &opt_a), (&second, &opt_b)]) {
+    let one = y.is_none();
+    let candidates = compare(e, a, plan, target, (&first, &second), &x, y.as_ref().unwrap_or(&x));
+    if candidates.is_empty() || clock.over() {
         return None;
     }
-    let other = if y.is_some() { (&second, &opt_b) } else { (&first, &opt_a) };
+    let launches = [(&first, &opt_a), if one { (&first, &opt_a) } else { (&second, &opt_b) }];
+    let sides = both(e, plan, &candidates, launches)?;
+    let found = candidates.iter().find_map(|c| look(e, a, target, c, &sides))?;
+    let rans = [(launches[0].0, launches[0].1, &x), (launches[1].0, launches[1].1, y.as_ref().unwrap_or(&x))];
+    if !valid::ordered_alike(e, a, plan, attack, if one { &rans[..1] } else { &rans }) {
+        return None;
+    }
+    let point = &found.elements[0].point;
     let mut coordinates: Vec<(String, i128)> =
-        found.points[0].iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
+        point.iter().map(|(v, n)| (e.arena.vars[v.0 as usize].name.clone(), *n)).collect();
     coordinates.sort();
     Some(Witness {
         change: attack.describe(plan, &first, &second),
         first: plan.describe(&first, &opt_a),
-        second: plan.describe(other.0, other.1),
+        second: plan.describe(launches[1].0, launches[1].1),
         pointer: found.pointer,
-        element: found.elements[0],
+        element: found.places[0],
         coordinates,
         bits: found.bits,
-        sides: sides::sides(e, a, plan, attack, &found, [(&first, &opt_a), other]),
+        places: found.places.map(|element| Place { pointer: found.pointer, element }),
+        recipes: [(&first, &opt_a), launches[1]].map(|(trial, options)| plan.recipe(trial, options)),
+        sides: sides::sides(e, a, plan, attack, &found, &sides, [opt_a.undefined, opt_b.undefined]),
     })
 }
 
-/// True if a host could make these launches: rows lie apart as the conditions on the layout say, and, unless the order of programs is what
-/// is shown, no two programs write different bits to one element.
-fn fair(
-    e: &mut Evaluator<'_>,
-    a: &Analysis<'_>,
-    plan: &Plan,
-    attack: &Attack,
-    launches: [(&Trial, &Options); 2],
-) -> bool {
-    for (trial, _) in launches {
-        let numbers = Numbers { ints: trial.ints.clone(), grid: trial.grid };
-        for j in &a.sites {
-            for (condition, facts) in &j.rooms {
-                let room = condition.room().expect("only those with room are kept");
-                if condition.is_layout() && holds(&mut e.arena, room, facts, &numbers, 6) == Holds::No {
-                    return false;
-                }
-            }
+/// A launch to start from, with strides wide enough for what is read by them.
+fn roomy(e: &mut Evaluator<'_>, a: &Analysis<'_>, plan: &Plan, attack: &Attack, seed: u64) -> Option<Trial> {
+    let mut trial = plan.trial(seed);
+    attack.prepare(plan, &mut trial);
+    for _ in 0..3 {
+        if valid::laid_out(e, a, &trial) {
+            return Some(trial);
         }
-    }
-    let plain = a.effects.sites.iter().all(|s| {
-        let loads = e.arena.any(s.offset, |n| matches!(n, Node::Load(_)));
-        !loads && plan.tiers.values().all(|t| *t < 2)
-    });
-    // Without atomics, the order shows only where programs write one element, which rows that were guessed wrong may do.
-    let order_counts = attack::ordered(a) || plain;
-    match attack {
-        Attack::Order => return order_counts,
-        Attack::Undefined => return true,
-        _ => {}
-    }
-    let by_order = |p: &Problem| matches!(p, Problem::Schedule { .. } | Problem::Instance { .. });
-    if !order_counts && reads_back(a) {
-        // Places that data decides may meet, and each program that meets there adds its part.
-        return false;
-    }
-    let suspected = a.sites.iter().flat_map(|j| &j.problems).chain(&a.problems).any(by_order);
-    launches.into_iter().all(|(trial, opt)| {
-        let back = Options { order: crate::interp::ProgramOrder::Descending, ..opt.clone() };
-        match (run_trial(e.module, plan, trial, opt), run_trial(e.module, plan, trial, &back)) {
-            (Some(x), Some(y)) => x.agrees(&y) || order_counts && suspected,
-            _ => false,
-        }
-    })
-}
-
-/// The kernel reads memory that it writes.
-fn reads_back(a: &Analysis<'_>) -> bool {
-    a.sites.iter().flat_map(|j| &j.usage.loads).any(|u| u.load.epoch > 0)
-}
-
-/// Environment for numbers: coordinates, arguments, grid.
-pub(crate) struct Env<'a> {
-    pub vars: HashMap<VarId, i128>,
-    pub trial: &'a Trial,
-}
-
-/// The value of an integer term without loads.
-pub(crate) fn number(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<i128> {
-    let sub = |t: &TermId| number(arena, *t, env);
-    Some(match arena.node(t) {
-        Node::Poly(p) => polynomial(arena, p, env)?,
-        Node::Var(v) => *env.vars.get(v)?,
-        Node::Arg(i) => i128::from(*env.trial.ints.get(i)?),
-        Node::NumPrograms(axis) => i128::from(env.trial.grid[*axis as usize]),
-        Node::Div(a, b) => sub(a)?.checked_div_euclid(sub(b)?).filter(|_| sub(b).is_some_and(|b| b > 0))?,
-        Node::Mod(a, b) => sub(a)?.checked_rem_euclid(sub(b)?).filter(|_| sub(b).is_some_and(|b| b > 0))?,
-        Node::TDiv(a, b) => sub(a)?.checked_div(sub(b)?)?,
-        Node::TRem(a, b) => sub(a)?.checked_rem(sub(b)?)?,
-        Node::Min(a, b) => sub(a)?.min(sub(b)?),
-        Node::Max(a, b) => sub(a)?.max(sub(b)?),
-        _ => return None,
-    })
-}
-
-fn polynomial(arena: &Arena, p: &Poly, env: &Env<'_>) -> Option<i128> {
-    let mut sum = 0i128;
-    for (factors, coefficient) in &p.terms {
-        let mut part = *coefficient;
-        for x in factors {
-            part = part.checked_mul(number(arena, *x, env)?)?;
-        }
-        sum = sum.checked_add(part)?;
-    }
-    Some(sum)
-}
-
-fn compare(
-    e: &Evaluator<'_>,
-    a: &Analysis<'_>,
-    plan: &Plan,
-    attack: &Attack,
-    (first, second): (&Trial, &Trial),
-    x: &Ran,
-    y: &Ran,
-) -> Option<Found> {
-    // By coordinates where they are known.
-    for (site, j) in a.sites.iter().enumerate() {
-        let Node::ArgPtr(o) = *e.arena.node(j.solved.site.base) else { continue };
-        for point in points(j, attack) {
-            let env = |trial, p: &HashMap<VarId, i128>| Env { vars: p.clone(), trial };
-            let (p, q) = attack.pair(j, &point);
-            if !exists(&e.arena, j, &env(first, &p)) || !exists(&e.arena, j, &env(second, &q)) {
-                continue;
-            }
-            let at = number(&e.arena, j.solved.offset, &env(first, &p)).and_then(|n| usize::try_from(n).ok());
-            let bt = number(&e.arena, j.solved.offset, &env(second, &q)).and_then(|n| usize::try_from(n).ok());
-            let (Some(at), Some(bt)) = (at, bt) else { continue };
-            if let (Some(u), Some(v)) = (x.written(o, at), y.written(o, bt))
-                && u != v
-                && !plan.both_nan(o, u, v)
-            {
-                return Some(Found { pointer: o, site: Some(site), elements: [at, bt], points: [p, q], bits: (u, v) });
-            }
-        }
-    }
-    if !attack.by_address(e, a) {
-        return None;
-    }
-    for &o in &plan.outputs {
-        let (left, right) = (x.outputs.get(&o)?, y.outputs.get(&o)?);
-        if left.after == right.after {
-            continue;
-        }
-        for at in 0..left.after.len() / left.size {
-            if let (Some(u), Some(v)) = (x.written(o, at), y.written(o, at))
-                && u != v
-                && !plan.both_nan(o, u, v)
-            {
-                return Some(Found {
-                    pointer: o,
-                    site: None,
-                    elements: [at, at],
-                    points: [HashMap::new(), HashMap::new()],
-                    bits: (u, v),
-                });
-            }
-        }
+        plan.widen(&mut trial);
     }
     None
 }
 
-/// True if the guard admits the element and a program of the grid makes it, as far as that can be computed; a condition on an inner coordinate
-/// must be known to hold, or the address could be that of another row's element.
-fn exists(arena: &Arena, j: &crate::analysis::Judged<'_>, env: &Env<'_>) -> bool {
-    if !j.solved.coords.solution.iter().all(|(place, solution)| in_grid(arena, *place, *solution, env)) {
-        return false;
+/// The launches once more, with all candidates watched.
+fn both<'t>(
+    e: &Evaluator<'_>,
+    plan: &Plan,
+    candidates: &[Candidate],
+    launches: [(&'t Trial, &Options); 2],
+) -> Option<[Side<'t>; 2]> {
+    let places = |i: usize| candidates.iter().map(|c| (c.pointer, c.elements[i])).collect::<Vec<_>>();
+    Some([Side::of(e, plan, &places(0), launches[0])?, Side::of(e, plan, &places(1), launches[1])?])
+}
+
+/// A candidate that is one logical element, written and existing in both launches.
+fn look(e: &Evaluator<'_>, a: &Analysis<'_>, target: &Target, c: &Candidate, sides: &[Side<'_>; 2]) -> Option<Found> {
+    let changed = target.param();
+    let by_order = target.attack == Attack::Order;
+    let [p, q] = [0, 1].map(|i| sides[i].element(e, a, c.pointer, c.elements[i], by_order));
+    let (p, q) = (p?, q?);
+    let counts = p.site.is_none_or(|i| target.covers(i))
+        && valid::same_element(a, &target.attack, (&p, &q), [sides[0].trial, sides[1].trial])
+        && valid::exists(&e.arena, a, &sides[0], &p, changed)
+        && valid::exists(&e.arena, a, &sides[1], &q, changed);
+    counts.then_some(Found { pointer: c.pointer, places: c.elements, elements: [p, q], bits: c.bits })
+}
+
+/// Places that hold different bits: by coordinates where those say the address, else by address.
+fn compare(
+    e: &Evaluator<'_>,
+    a: &Analysis<'_>,
+    plan: &Plan,
+    target: &Target,
+    (first, second): (&Trial, &Trial),
+    x: &Ran,
+    y: &Ran,
+) -> Vec<Candidate> {
+    let attack = &target.attack;
+    let mut out: Vec<Candidate> = Vec::new();
+    let mut add = |pointer: u32, elements: [usize; 2]| {
+        if let (Some(u), Some(v)) = (x.written(pointer, elements[0]), y.written(pointer, elements[1]))
+            && u != v
+            && !plan.both_nan(pointer, u, v)
+            && !out.iter().any(|c| c.pointer == pointer && c.elements == elements)
+        {
+            out.push(Candidate { pointer, elements, bits: (u, v) });
+        }
+        out.len() < CANDIDATES_MAX
+    };
+    let ticket = |s: &Site<'_>| is_ticket(&e.arena, &a.effects, s);
+    for j in a.sites.iter().enumerate().filter(|(i, _)| target.covers(*i)).map(|(_, j)| j) {
+        let Node::ArgPtr(o) = *e.arena.node(j.solved.site.base) else { continue };
+        if ticket(&j.solved.site) {
+            continue;
+        }
+        for point in points(j, attack) {
+            let (p, q) = attack.pair(j, &point);
+            let (p, q) = (Env::new(&p, first), Env::new(&q, second));
+            if !may_exist(&e.arena, j, &p) || !may_exist(&e.arena, j, &q) {
+                continue;
+            }
+            let at = |env| number(&e.arena, j.solved.offset, env).and_then(|n| usize::try_from(n).ok());
+            if let (Some(at), Some(bt)) = (at(&p), at(&q))
+                && !add(o, [at, bt])
+            {
+                return out;
+            }
+        }
     }
+    if attack.by_address(e, a) {
+        let counters: Vec<TermId> = a.effects.sites.iter().filter(|s| ticket(s)).map(|s| s.base).collect();
+        let counter = |o: u32| counters.iter().any(|b| *e.arena.node(*b) == Node::ArgPtr(o));
+        for &o in plan.outputs.iter().filter(|o| !counter(**o)) {
+            let (Some(left), Some(right)) = (x.outputs.get(&o), y.outputs.get(&o)) else { continue };
+            if left.after != right.after && !(0..left.after.len() / left.size).all(|at| add(o, [at, at])) {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// False if the guard or the grid excludes the element, as far as that is known before the launch is looked at closely.
+fn may_exist(arena: &Arena, j: &Judged<'_>, env: &Env<'_>) -> bool {
     let cases = &j.solved.cases;
-    if !cases.is_empty() && !cases.iter().any(|c| truth(arena, *c, env) == Some(true)) {
-        return false;
-    }
-    arena.conjuncts(j.solved.guard).into_iter().all(|c| match truth(arena, c, env) {
-        Some(b) => b,
-        // Which program stores it is another matter.
-        None if arena.has_instance(c) => true,
-        None => !j.solved.coords.list.iter().any(|x| !j.rows.contains(&x.var) && arena.contains_var(c, x.var)),
-    })
+    j.solved.coords.solution.iter().all(|(place, solution)| in_grid(arena, *place, *solution, env))
+        && (cases.is_empty() || cases.iter().any(|c| truth(arena, *c, env) != Some(false)))
+        && arena.conjuncts(j.solved.guard).into_iter().all(|c| truth(arena, c, env) != Some(false))
 }
 
 /// False if the place is a program id that the grid does not have.
@@ -338,25 +334,11 @@ fn in_grid(arena: &Arena, place: TermId, solution: TermId, env: &Env<'_>) -> boo
     number(arena, solution, env).is_none_or(|id| (0..programs).contains(&id))
 }
 
-fn truth(arena: &Arena, t: TermId, env: &Env<'_>) -> Option<bool> {
-    match arena.node(t) {
-        Node::Bool(b) => Some(*b),
-        Node::Ge0(p) => number(arena, *p, env).map(|n| n >= 0),
-        Node::Eq0(p) => number(arena, *p, env).map(|n| n == 0),
-        Node::Not(x) => truth(arena, *x, env).map(|b| !b),
-        Node::And(ts) => ts.iter().try_fold(true, |b, t| Some(b && truth(arena, *t, env)?)),
-        Node::Or(ts) => ts.iter().try_fold(false, |b, t| Some(b || truth(arena, *t, env)?)),
-        _ => None,
-    }
-}
-
 /// Coordinates to compare: small rows, some places of the inner ones.
-fn points(j: &crate::analysis::Judged<'_>, attack: &Attack) -> Vec<HashMap<VarId, i128>> {
+fn points(j: &Judged<'_>, attack: &Attack) -> Vec<HashMap<VarId, i128>> {
     let mut out = vec![HashMap::new()];
-    let row_only = attack.row();
     for c in &j.solved.coords.list {
-        let row = j.rows.contains(&c.var);
-        let values: Vec<i128> = match (row, row_only) {
+        let values: Vec<i128> = match (j.rows.contains(&c.var), attack.row()) {
             (true, Some(r)) => vec![r],
             (true, None) => (0..12).collect(),
             _ => vec![0, 1, 2, 3, 5, 17, 40, 63],

@@ -136,3 +136,85 @@ fn the_length_of_the_own_sequence_is_its_own() {
     assert!(proved(&r), "{:?}", r.reasons);
     assert_eq!(rows(&text, &[4, 1], &[3]), rows(&text, &[], &[]));
 }
+
+/// The row's sequence and the digits of a column are coordinates alike, and a table that is read by the one is not a table that is read by the
+/// other: with one name for both the two kernels would be one class.
+#[test]
+fn a_sequence_and_a_digit_have_names_of_their_own_in_the_digest() {
+    let digest = |place: &str| {
+        let body = "%o = tt.make_range {end = 64 : i32, start = 0 : i32} : tensor<64xi32>
+    %k = arith.constant dense<16> : tensor<64xi32>
+    %high = arith.divsi %o, %k : tensor<64xi32>
+    %low = arith.remsi %o, %k : tensor<64xi32>
+    %seq = tt.splat %s : i32 -> tensor<64xi32>
+    %w0 = tt.splat %w : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %w1 = tt.addptr %w0, %high : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    %vw = tt.load %w1 : tensor<64x!tt.ptr<f32>>
+    %u0 = tt.splat %u : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %u1 = tt.addptr %u0, %low : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    %vu = tt.load %u1 : tensor<64x!tt.ptr<f32>>
+    %p0 = tt.splat %p : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %p1 = tt.addptr %p0, %PLACE : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    %vp = tt.load %p1 : tensor<64x!tt.ptr<f32>>
+    %t0 = tt.splat %sum : f32 -> tensor<64xf32>
+    %t1 = arith.addf %t0, %vw : tensor<64xf32>
+    %t2 = arith.addf %t1, %vu : tensor<64xf32>
+    %t3 = arith.addf %t2, %vp : tensor<64xf32>
+    %c64 = arith.constant 64 : i32
+    %from = arith.muli %row, %c64 : i32
+    %y0 = tt.splat %from : i32 -> tensor<64xi32>
+    %y1 = arith.addi %y0, %o : tensor<64xi32>
+    %y2 = tt.splat %y : !tt.ptr<f32> -> tensor<64x!tt.ptr<f32>>
+    %y3 = tt.addptr %y2, %y1 : tensor<64x!tt.ptr<f32>>, tensor<64xi32>
+    tt.store %y3, %t3 : tensor<64x!tt.ptr<f32>>"
+            .replace("%PLACE", place);
+        let text = kernel(&[
+            ("%y: !tt.ptr<f32>)", "%y: !tt.ptr<f32>, %w: !tt.ptr<f32>, %u: !tt.ptr<f32>, %p: !tt.ptr<f32>)"),
+            ("%py = tt.addptr %y, %row : !tt.ptr<f32>, i32\n    tt.store %py, %sum : !tt.ptr<f32>", &body),
+        ]);
+        let r = report(&text);
+        assert!(proved(&r), "{place}: {:?}", r.reasons);
+        assert_eq!(r.outputs[0].coordinates.len(), 3, "the column has two digits: {:?}", r.outputs[0].coordinates);
+        r.digest.expect("proved")
+    };
+    let (by_sequence, by_digit, by_high) = (digest("%seq"), digest("%low"), digest("%high"));
+    assert_ne!(by_sequence, by_digit);
+    assert_ne!(by_sequence, by_high);
+    assert_ne!(by_digit, by_high);
+}
+
+/// A load that is masked by a number of rows that the store is not limited by: what is stored past that number is padding only if the user
+/// says so, or else two launches with another number differ in a row that both store.
+#[test]
+fn rows_past_the_extent_of_what_is_read_are_padding_by_agreement_only() {
+    let text = "module {
+  tt.func public @k(%x: !tt.ptr<f32>, %z: !tt.ptr<f32>, %y: !tt.ptr<f32>, %n: i32) {
+    %zero = arith.constant 0.000000e+00 : f32
+    %row = tt.get_program_id x : i32
+    %there = arith.cmpi slt, %row, %n : i32
+    %px = tt.addptr %x, %row : !tt.ptr<f32>, i32
+    %vx = tt.load %px, %there, %zero : !tt.ptr<f32>
+    %pz = tt.addptr %z, %row : !tt.ptr<f32>, i32
+    %vz = tt.load %pz : !tt.ptr<f32>
+    %v = arith.addf %vx, %vz : f32
+    %py = tt.addptr %y, %row : !tt.ptr<f32>, i32
+    tt.store %py, %v : !tt.ptr<f32>
+    tt.return
+  }
+}
+";
+    let r = report(text);
+    let open: Vec<&str> = r.conditions.iter().filter(|c| !c.layout).map(|c| c.name.as_str()).collect();
+    assert_eq!((r.verdict, open), (Verdict::Under, vec!["row-exists(x)"]));
+    let module = parse::parse(text.as_bytes()).expect("parsed before");
+    let last = |n: i64| {
+        let mut memory = Memory::new();
+        let float = Scalar::Float(Float::F32);
+        let (px, pz) = (memory.add_floats(float, &[1.0; 4]), memory.add_floats(float, &[2.0; 4]));
+        let py = memory.zeros(float, 4);
+        let args = vec![Arg::Ptr(px), Arg::Ptr(pz), Arg::Ptr(py), Arg::Int(n)];
+        run(&module, &Launch { grid: [4, 1, 1], args }, &mut memory, &Run::default()).expect("runs");
+        memory.floats(py)[3]
+    };
+    assert_eq!((last(4), last(3)), (3.0, 2.0), "row 3 is stored in both launches, with other bits");
+}

@@ -89,7 +89,7 @@ fn corpus_of_triton_3_9() {
 
 #[test]
 fn adversarial_kernels() {
-    let judged = judge(&folder("tests/adversarial"), true, Duration::from_secs(2));
+    let judged = judge(&folder("tests/adversarial"), true, Duration::from_secs(6));
     let positives = |(c, r): &&(Case, Report)| c.label == "INV" && r.verdict == Verdict::Unknown;
     let open: Vec<&str> = judged.iter().filter(positives).map(|(c, _)| c.file.as_str()).collect();
     // The last four show what a refutation must not rely on.

@@ -3,7 +3,7 @@
 use super::site::{Solved, instances};
 use super::usage::is_param;
 use super::verdict::{Condition, Problem};
-use crate::eval::{Site, SiteKind};
+use crate::eval::{Effects, Evaluator, Site, SiteKind};
 use crate::ir::AtomicOp;
 use crate::term::Map as HashMap;
 use crate::term::{Arena, Facts, Node, Poly, TermId, VarId, VarKind};
@@ -111,6 +111,37 @@ pub(super) fn bound_by_grid(arena: &mut Arena, solved: &Solved<'_>, v: VarId, ax
     }
     let param = arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
     problems.push(Problem::Batch { param, how: "decides how many programs are combined by the atomic" });
+}
+
+/// Every program of an axis adds the same to the same cell: how many there are is in the sum, though nothing of it names the program. Where
+/// the result is a ticket that numbers what is stored, the counter is no output of its own.
+pub(super) fn uncounted(
+    e: &mut Evaluator<'_>,
+    effects: &Effects<'_>,
+    solved: &Solved<'_>,
+    problems: &mut Vec<Problem>,
+) {
+    if !matches!(solved.site.kind, SiteKind::Atomic(AtomicOp::Add | AtomicOp::Xor)) {
+        return;
+    }
+    if is_ticket(&e.arena, effects, &solved.site) {
+        return;
+    }
+    for (axis, v) in e.pids_used() {
+        let site = &solved.site;
+        if ![site.offset, site.value, site.guard].iter().any(|x| e.arena.contains_var(*x, v)) {
+            let param = e.arena.intern(Node::NumPrograms(axis), crate::term::Sort::Int);
+            problems.push(Problem::Batch { param, how: "decides how many programs are combined by the atomic" });
+        }
+    }
+}
+
+/// The result of an atomic numbers what another store writes.
+pub fn is_ticket(arena: &Arena, effects: &Effects<'_>, site: &Site<'_>) -> bool {
+    let number = site.op.number;
+    let result = |n: &Node| matches!(n, Node::Opaque(_, at, _) if *at == number);
+    let atomic = matches!(site.kind, SiteKind::Atomic(_));
+    atomic && effects.sites.iter().any(|s| s.op.number != number && arena.any(s.offset, result))
 }
 
 /// A part of the guard is false from some number of `v` on, which neither the grid nor another instance can move.

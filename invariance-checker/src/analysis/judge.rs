@@ -1,6 +1,6 @@
 //! Judging one kernel: what its value uses, the set S, conditions and problems.
 
-use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row};
+use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row, uncounted};
 use super::roles::{ArgReport, arg_reports};
 use super::rows::{index_problems, inner_guarded, pick_rows};
 use super::site::{Solved, describe, instances, launch_facts};
@@ -221,6 +221,7 @@ fn judge<'m>(
     let base = launch_facts(e, &effects.assumed);
     let alone = effects.sites.iter().filter(|s| s.base == solved.site.base).count() == 1;
     let usage = use_of(&mut e.arena, &base, &solved, !summed.is_empty(), alone);
+    uncounted(e, effects, &solved, &mut problems);
     for v in &summed {
         if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
             bound_by_grid(&mut e.arena, &solved, *v, axis, &mut problems);
@@ -272,8 +273,8 @@ fn judge<'m>(
     out
 }
 
-/// A load masked by `row < extent`: the claim is about rows that exist in both launches, so the mask holds. The extent is printed; where an
-/// argument limits what is stored as well, it is a condition.
+/// A load masked by `row < extent` that the store is not: the claim is about rows that exist in both launches, so the mask holds, and that
+/// the extent is that of the rows is a condition.
 fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
     let mut masks = Vec::new();
     arena.walk(solved.value, |_, n| {
@@ -303,22 +304,19 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
         let Node::Ge0(room) = *arena.node(extent) else { continue };
         let parts = arena.poly(room).terms.into_iter().flat_map(|(m, _)| m).collect::<Vec<_>>();
         let row = parts.iter().copied().find(|t| solved.coords.list.iter().any(|c| c.term == *t));
+        let of_tensor =
+            |t: &TermId| matches!(arena.node(*t), Node::Op(name, _) if arena.text(*name).starts_with("desc.shape"));
+        let described = parts.iter().all(|t| Some(*t) == row || of_tensor(t));
         for t in parts {
             if let (Some(row), Node::Arg(_)) = (row, arena.node(t)) {
                 solved.limits.push((row, t));
             }
         }
-        // Where the store has an extent of its own, elements between the two are stored as well, and padding is no row only by agreement.
-        let stored = row.is_some_and(|row| {
-            let limits = |c: &TermId| {
-                matches!(arena.node(*c), Node::Ge0(p) if arena.poly(*p).terms.iter().any(|(m, k)| m.as_slice() == [row] && *k < 0)
-                    && arena.any(*p, |n| matches!(n, Node::Arg(_))))
-            };
-            arena.conjuncts(solved.guard).iter().any(limits)
-        });
-        solved.conditions.push(match stored {
-            true => Condition::Exists { base, text, room },
-            false => Condition::Extent { base, text: format!("the row exists: {text}"), room },
+        // What a descriptor has no row for is no row. An argument may be anything: elements beyond it are stored as well, as far as the
+        // store's own extent or the grid goes, and are padding only by agreement.
+        solved.conditions.push(match described {
+            true => Condition::Extent { base, text: format!("the row exists: {text}"), room },
+            false => Condition::Exists { base, text, room },
         });
         arena.rules.insert("row-exists");
     }

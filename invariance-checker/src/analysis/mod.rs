@@ -1,6 +1,6 @@
 //! The decision: from the effects of a kernel to INVARIANT, a list of suspicions, or UNKNOWN.
 
-mod atomics;
+pub mod atomics;
 pub mod coords;
 mod digits;
 pub mod extension;

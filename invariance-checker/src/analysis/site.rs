@@ -24,6 +24,8 @@ pub struct Solved<'m> {
     pub facts: Facts,
     /// One condition for each store that was joined, beside the common guard.
     pub cases: Vec<TermId>,
+    /// The stores that were joined, each with the coordinates over its own instances.
+    pub parts: Vec<Part<'m>>,
     /// The row's sequence.
     pub owner: Option<Owner>,
     /// What was used on trust.
@@ -32,6 +34,23 @@ pub struct Solved<'m> {
     pub left: Vec<VarId>,
     /// Arguments that the mask of a load compares a coordinate with: coordinate, argument.
     pub limits: Vec<(TermId, TermId)>,
+}
+
+/// A store, and what each coordinate is for an instance of it.
+#[derive(Clone, Debug)]
+pub struct Part<'m> {
+    /// The store.
+    pub site: Site<'m>,
+    /// By coordinate.
+    pub definitions: Vec<TermId>,
+}
+
+impl<'m> Part<'m> {
+    /// The one store of a site that is not joined.
+    pub fn of(solved: &Solved<'m>) -> Part<'m> {
+        let definitions = solved.coords.list.iter().map(|c| c.definition).collect();
+        Part { site: solved.site.clone(), definitions }
+    }
 }
 
 /// How another store to the same memory was taken apart.
@@ -286,6 +305,11 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
         *v = arena.subst(*v, &map);
     }
     out.coords.list.splice(i..=i, parts);
+    for p in &mut out.parts {
+        let whole = p.definitions[i];
+        let digits = [arena.div(whole, kt), arena.modulo(whole, kt)];
+        p.definitions.splice(i..=i, digits);
+    }
     out.left = instances(arena, out.value);
     arena.rules.insert("coordinate-digits");
     true
@@ -354,6 +378,7 @@ fn apply<'m>(
         offset,
         facts,
         cases: vec![],
+        parts: vec![],
         owner: None,
         conditions: vec![],
         left,

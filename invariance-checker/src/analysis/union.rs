@@ -1,7 +1,7 @@
 //! Several stores to one pointer are one site, by cases: the later one wins, and which case applies must itself be a function of the
 //! coordinates and of S. Judged one by one, two stores chosen by program id would both look invariant.
 
-use super::site::{Like, Solved, instances, solve};
+use super::site::{Like, Part, Solved, instances, solve};
 use super::usage::is_param;
 use super::verdict::Condition;
 use crate::eval::{Site, SiteKind};
@@ -32,6 +32,9 @@ pub fn join<'m>(
             false => vec![join_group(arena, base, &g)],
         };
         for one in joined.iter_mut().flatten() {
+            if one.parts.is_empty() {
+                one.parts = vec![Part::of(one)];
+            }
             super::site::divide(arena, one);
         }
         out.extend(joined.into_iter().map(|one| (g.clone(), one)));
@@ -199,6 +202,12 @@ fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result
             return Err("several stores to one pointer inside a loop".into());
         }
     }
+    let mut made: Vec<Part<'m>> = solved.iter().map(Part::of).collect();
+    for (part, pin) in made.iter_mut().zip(&pins) {
+        if let Some((i, x)) = *pin {
+            part.definitions[i] = x;
+        }
+    }
     // One set of coordinate variables.
     for i in 1..solved.len() {
         let map: HashMap<TermId, TermId> =
@@ -252,6 +261,7 @@ fn join_group<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Result
     out.left = instances(arena, value);
     out.value = value;
     out.cases = cases;
+    out.parts = made;
     out.guard = all;
     out.facts = facts;
     for s in &solved[1..] {

@@ -123,13 +123,18 @@ impl<'m> Machine<'m> {
         if step <= 0 && i < hi {
             return Err(self.trap(Fault::budget("a loop whose step is not positive does not end"), op.at, op.loc));
         }
+        self.memory.instance.iterations.push(0);
         while i < hi {
             self.charge(1).map_err(|f| self.trap(f, op.at, op.loc))?;
             let mut args = vec![Val::Scalar(super::lane::cut(i as u64, bits))];
             args.append(&mut carried);
             carried = self.nested(frame, op, body, args)?;
             i += step;
+            if let Some(n) = self.memory.instance.iterations.last_mut() {
+                *n += 1;
+            }
         }
+        self.memory.instance.iterations.pop();
         Ok(carried)
     }
 

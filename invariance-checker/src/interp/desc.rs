@@ -64,8 +64,9 @@ impl Machine<'_> {
 
     pub(super) fn desc_store(&mut self, desc: &Desc, at: &[Option<u64>], value: &Val) -> Result<(), Fault> {
         let size = desc.elem.bytes();
-        for (address, value) in at.iter().zip(value.lanes()) {
+        for (lane, (address, value)) in at.iter().zip(value.lanes()).enumerate() {
             if let Some(address) = address {
+                self.memory.instance.lane = lane;
                 self.memory.store(*address, size, *value).map_err(Fault::memory)?;
             }
         }
@@ -80,8 +81,9 @@ impl Machine<'_> {
         value: &Val,
     ) -> Result<(), Fault> {
         let size = desc.elem.bytes();
-        for (address, value) in at.iter().zip(value.lanes()) {
+        for (lane, (address, value)) in at.iter().zip(value.lanes()).enumerate() {
             if let Some(address) = address {
+                self.memory.instance.lane = lane;
                 let old = self.memory.load(*address, size).map_err(Fault::memory)?;
                 let new = reduce(kind, desc.elem, old, *value)?;
                 self.memory.store(*address, size, new).map_err(Fault::memory)?;

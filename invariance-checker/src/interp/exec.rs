@@ -82,7 +82,7 @@ impl<'m> Machine<'m> {
     pub(super) fn program(&mut self, kernel: &'m Function, args: &[Val], linear: u64) -> Result<(), Trap> {
         let [x, y, _] = self.grid.map(u64::from);
         self.program = [(linear % x) as u32, (linear / x % y) as u32, (linear / x / y) as u32];
-        self.memory.program = self.program;
+        self.memory.instance = super::Instance { program: self.program, ..Default::default() };
         self.function(kernel, args.to_vec()).map(|_| ())
     }
 
@@ -127,6 +127,7 @@ impl<'m> Machine<'m> {
             if self.control(frame, op)? {
                 continue;
             }
+            self.memory.instance.at = op.at;
             let value = self.op(frame, op).map_err(|f| self.trap(f, op.at, op.loc))?;
             if let (Some(value), Some(result)) = (value, op.results.first()) {
                 self.set(frame, *result, value).map_err(|f| self.trap(f, op.at, op.loc))?;
@@ -205,6 +206,7 @@ impl<'m> Machine<'m> {
                 self.charge(ptr.len())?;
                 for (i, address) in ptr.lanes().iter().enumerate() {
                     if mask.is_none_or(|m| m.lane(i) != 0) {
+                        self.memory.instance.lane = i;
                         self.memory.store(*address, size, value.lane(i)).map_err(Fault::memory)?;
                     }
                 }
@@ -234,6 +236,7 @@ impl<'m> Machine<'m> {
             let masked_off = matches!(kind, OpKind::AtomicRmw { .. }) && new.is_none();
             out.push(if masked_off { lane::cut(self.options.undefined, elem.bits()) } else { old(self.memory)? });
             if let Some(new) = new {
+                self.memory.instance.lane = i;
                 self.memory.store(*address, elem.bytes(), new).map_err(Fault::memory)?;
             }
         }

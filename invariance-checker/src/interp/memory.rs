@@ -2,7 +2,8 @@
 //! that a wrong offset cannot reach the next one unnoticed.
 
 use crate::float::{self, Round};
-use crate::ir::Scalar;
+use crate::ir::{Scalar, TextPos};
+use std::collections::HashMap;
 
 /// A buffer of a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,17 +16,34 @@ const SPACING_LOG2: u32 = 44;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     buffers: Vec<(Scalar, Vec<u8>)>,
-    watched: Option<u64>,
+    watched: HashMap<u64, (Buffer, usize)>,
     writes: Vec<Write>,
-    /// The program that is running, for the log of writes.
-    pub(super) program: [u32; 3],
+    /// What is running, for the log of writes.
+    pub(super) instance: Instance,
 }
 
-/// One write to the watched element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// Which program wrote.
+/// Which instance of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instance {
+    /// The program.
     pub program: [u32; 3],
+    /// The operation, in the TTIR text.
+    pub at: TextPos,
+    /// Which lane of its tensor, row-major.
+    pub lane: usize,
+    /// The iterations of the `scf.for` around it, each from 0, outermost first.
+    pub iterations: Vec<u64>,
+}
+
+/// One write to a watched element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Where.
+    pub buffer: Buffer,
+    /// Which element of it.
+    pub element: usize,
+    /// What wrote.
+    pub by: Instance,
     /// What the element held then.
     pub bits: u64,
 }
@@ -70,6 +88,13 @@ impl Memory {
         let (elem, bytes) = &self.buffers[buffer.0 as usize];
         let start = element.checked_mul(elem.bytes())?;
         Some(read(bytes.get(start..start.checked_add(elem.bytes())?)?))
+    }
+
+    /// One element of a buffer of integers, as signed; `None` if there is no such element or it is a float.
+    pub fn int_at(&self, buffer: Buffer, element: usize) -> Option<i64> {
+        let elem = self.elem(buffer);
+        let bits = self.bits_at(buffer, element)?;
+        elem.is_int().then(|| crate::interp::lane::signed(bits, elem.bits()))
     }
 
     /// The bytes of a buffer.
@@ -127,15 +152,20 @@ impl Memory {
         &mut self.buffers[buffer.0 as usize].1
     }
 
-    /// Logs every write to one element from now on.
+    /// Logs every write to an element from now on, as to others that are watched.
     pub fn watch(&mut self, buffer: Buffer, element: usize) {
-        self.watched = Some(self.address(buffer) + (element * self.elem(buffer).bytes()) as u64);
-        self.writes.clear();
+        let address = self.address(buffer) + (element * self.elem(buffer).bytes()) as u64;
+        self.watched.insert(address, (buffer, element));
     }
 
-    /// The writes to the watched element, in order.
+    /// The writes to watched elements, in order.
     pub fn writes(&self) -> &[Write] {
         &self.writes
+    }
+
+    /// True if there may have been writes to watched elements that are not among [`Memory::writes`].
+    pub fn log_is_full(&self) -> bool {
+        self.writes.len() >= WRITES_MAX
     }
 
     /// True if the buffer is one of this memory.
@@ -156,8 +186,11 @@ impl Memory {
     pub(super) fn store(&mut self, address: u64, size: usize, value: u64) -> Result<(), String> {
         let (buffer, offset) = self.locate(address, size)?;
         self.buffers[buffer].1[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
-        if self.watched == Some(address) && self.writes.len() < WRITES_MAX {
-            self.writes.push(Write { program: self.program, bits: value });
+        if !self.watched.is_empty()
+            && let Some(&(buffer, element)) = self.watched.get(&address)
+            && self.writes.len() < WRITES_MAX
+        {
+            self.writes.push(Write { buffer, element, by: self.instance.clone(), bits: value });
         }
         Ok(())
     }

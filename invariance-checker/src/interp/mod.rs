@@ -23,10 +23,11 @@ mod memory;
 mod shape;
 mod value;
 
-pub use memory::{Buffer, Memory, Write};
+pub use memory::{Buffer, Instance, Memory, Write};
 
 use crate::ir::{Function, LocId, Module, Scalar, TextPos, Type};
 use reduction_tree::arithmetic::Arithmetic;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use value::Val;
 
@@ -53,7 +54,7 @@ pub enum Arg {
 }
 
 /// In which order the programs of a grid run.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ProgramOrder {
     /// x fastest, then y, then z.
     #[default]

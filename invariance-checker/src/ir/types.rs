@@ -1,9 +1,10 @@
 //! Types of values: scalars, pointers, tensors of either, tensor descriptors, and anything else by its text.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Floating-point formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Float {
     /// binary16.
     F16,
@@ -30,7 +31,7 @@ pub enum Float {
 }
 
 /// What a tensor element or a scalar argument can be, short of a pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scalar {
     /// Signless integer of 1 to 64 bits.
     Int(u32),

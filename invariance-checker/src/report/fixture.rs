@@ -1,6 +1,7 @@
 //! A report with everything in it, for the tests of its forms.
 
 use crate::check::{ASSUMPTIONS, ArgLine, Output, Reason, Report, Verdict, WitnessLine};
+use crate::witness::{Place, Recipe};
 
 /// A refuted kernel whose two trees part in a bound and in a leaf, below a long stretch that is equal.
 pub fn refuted() -> Report {
@@ -44,6 +45,8 @@ pub fn refuted() -> Report {
             shows: "M shapes the tree".into(),
             trees: [tree(1, "x"), tree(8, "x'")],
             legend: vec!["x' is x of another row, which holds other data in the second launch".into()],
+            places: [Place { pointer: 1, element: 3 }; 2],
+            recipes: [Recipe::empty(), Recipe::empty()],
         }),
         rules: vec!["solve-coordinates".into()],
         solver: None,

@@ -4,7 +4,8 @@
 //! incomplete on purpose (depth-limited, linear); what it says is right, and a "no" means only that nothing was found.
 
 use super::Set as HashSet;
-use super::{Arena, Node, Poly, TermId};
+use super::{Arena, Map, Node, Poly, Range, TermId};
+use std::cmp::Ordering;
 use std::rc::Rc;
 
 /// Facts in force at one place of a term.
@@ -13,6 +14,8 @@ pub struct Facts {
     ge: Vec<Poly>,
     truths: HashSet<TermId>,
     scope: u64,
+    /// Models in which a fact does not hold.
+    broken: u32,
 }
 
 const DEPTH: u32 = 5;
@@ -60,21 +63,31 @@ impl Facts {
                     let p = arena.poly(*p);
                     for d in definitions(arena, &p, true).iter().flat_map(|list| list.iter()) {
                         if !self.ge.contains(d) {
-                            self.ge.push(d.clone());
+                            self.push(arena, d.clone());
                         }
                     }
-                    self.ge.push(p);
+                    self.push(arena, p);
                 }
                 Node::Eq0(p) => {
                     let p = arena.poly(*p);
                     if let Some(n) = Poly::default().add_scaled(&p, -1) {
-                        self.ge.push(n);
+                        self.push(arena, n);
                     }
-                    self.ge.push(p);
+                    self.push(arena, p);
                 }
                 _ => {}
             }
         }
+    }
+
+    fn push(&mut self, arena: &mut Arena, p: Poly) {
+        self.broken |= arena.models_without(&p, !self.broken);
+        self.ge.push(p);
+    }
+
+    /// True if `p` is negative somewhere where all inequalities hold.
+    pub(super) fn refutes(&self, arena: &mut Arena, p: &Poly) -> bool {
+        arena.refuted(p, !self.broken)
     }
 
     /// Whether `cond` is known to hold or not to hold.
@@ -134,15 +147,17 @@ impl Facts {
             return known;
         }
         let p = arena.poly(t);
-        let mut steps = 150;
-        let mut found = self.search(arena, p.clone(), 0, DEPTH, &mut steps);
+        if self.refutes(arena, &p) {
+            arena.note_proof(self.scope, t, false);
+            return false;
+        }
+        let mut found = self.search(arena, p.clone(), DEPTH, 150);
         if !found && p.terms.iter().any(|(m, c)| *c > 0 && needs_signs(arena, m)) {
             // Products of terms that are not negative may be dropped, and quotients.
             let rest = p.terms.iter().filter(|(m, c)| !(*c > 0 && self.product_not_negative(arena, m))).cloned();
             let rest = Poly { terms: rest.collect() };
             if rest.terms.len() < p.terms.len() {
-                let mut steps = 150;
-                found = self.search(arena, rest, 0, DEPTH, &mut steps);
+                found = self.search(arena, rest, DEPTH, 150);
             }
         }
         if !found {
@@ -164,8 +179,10 @@ impl Facts {
             return false;
         }
         let p = arena.poly(t);
-        let mut found = self.eliminated(arena, &p);
-        if !found {
+        // A solver knows more than the inequalities.
+        let hopeless = arena.solver.is_none() && self.refutes(arena, &p);
+        let mut found = !hopeless && self.eliminated(arena, &p);
+        if !found && !hopeless {
             found = self.by_cases(arena, &p, Facts::proves_hard) || self.by_sign(arena, &p);
         }
         if !found && let Some(mut solver) = arena.solver.take() {
@@ -212,9 +229,8 @@ impl Facts {
         match arena.node(t).clone() {
             Node::Div(a, b) if arena.range(b).lo.is_some_and(|lo| lo >= 1) => self.proves(arena, a),
             _ => {
-                let mut steps = 80;
                 let p = arena.poly(t);
-                self.search(arena, p, 0, 4, &mut steps)
+                self.search(arena, p, 4, 80)
             }
         }
     }
@@ -280,31 +296,117 @@ impl Facts {
         arena.range(x).hi.or_else(|| self.ge.iter().find_map(by_fact))
     }
 
+    /// Looks for a proof of `p >= 0` in at most so many steps.
+    pub(super) fn search(&self, arena: &mut Arena, p: Poly, depth: u32, steps: u32) -> bool {
+        let facts = self.ge.iter().map(|f| Ranged::of(arena, f)).collect();
+        Search { facts, steps, seen: Map::default() }.run(arena, p, 0, depth)
+    }
+}
+
+/// A polynomial with the ranges of its monomials.
+struct Ranged<'f> {
+    poly: &'f Poly,
+    ranges: Vec<Range>,
+    /// A remainder is in it, which may join with a quotient.
+    digits: bool,
+}
+
+impl<'f> Ranged<'f> {
+    fn of(arena: &mut Arena, poly: &'f Poly) -> Ranged<'f> {
+        let ranges = poly.terms.iter().map(|(m, _)| arena.mono_range(m, 1)).collect();
+        let digits = poly.terms.iter().any(|(m, _)| m.iter().any(|t| matches!(arena.node(*t), Node::Mod(..))));
+        Ranged { poly, ranges, digits }
+    }
+
+    /// The least of `k*self - j*f` by ranges; `None` if there is none, or on overflow.
+    fn least(&self, k: i128, f: &Ranged<'_>, j: i128) -> Option<i128> {
+        let (p, q) = (&self.poly.terms, &f.poly.terms);
+        let (mut a, mut b, mut sum) = (0, 0, 0i128);
+        while a < p.len() || b < q.len() {
+            let order = match (p.get(a), q.get(b)) {
+                (Some(x), Some(y)) => x.0.cmp(&y.0),
+                (Some(_), None) => Ordering::Less,
+                _ => Ordering::Greater,
+            };
+            let mut c = 0i128;
+            let range = if order == Ordering::Greater { f.ranges[b] } else { self.ranges[a] };
+            if order != Ordering::Greater {
+                c = p[a].1.checked_mul(k)?;
+                a += 1;
+            }
+            if order != Ordering::Less {
+                c = c.checked_sub(q[b].1.checked_mul(j)?)?;
+                b += 1;
+            }
+            let least = match c.signum() {
+                0 => 0,
+                1 => range.lo?.checked_mul(c)?,
+                _ => range.hi?.checked_mul(c)?,
+            };
+            sum = sum.checked_add(least)?;
+        }
+        Some(sum)
+    }
+}
+
+/// One search for a proof.
+struct Search<'f> {
+    facts: Vec<Ranged<'f>>,
+    /// Goals that may still be taken apart.
+    steps: u32,
+    /// Goals that were tried, each with the most room and the most depth it was tried with: facts that are added in another order lead to
+    /// the same goals.
+    seen: Map<Poly, (i128, u32)>,
+}
+
+impl Search<'_> {
     /// Looks for a proof of `p >= -slack`. Scaling the goal `g >= 0` by k leaves room: `k*g >= -(k - 1)` is enough for an integer g.
-    fn search(&self, arena: &mut Arena, p: Poly, slack: i128, depth: u32, steps: &mut u32) -> bool {
+    fn run(&mut self, arena: &mut Arena, p: Poly, slack: i128, depth: u32) -> bool {
         let p = arena.join_digits(p);
         if arena.poly_range(&p).lo.is_some_and(|lo| lo >= -slack) {
             return true;
         }
-        if depth == 0 || *steps == 0 || arena.stopped() {
+        if depth == 0 || self.steps == 0 || arena.stopped() {
             return false;
         }
-        *steps -= 1;
-        let own = definitions(arena, &p, false);
-        for f in own.iter().flat_map(|list| list.iter()).chain(&self.ge) {
-            // Every way in which the fact cancels a monomial of p that may be negative.
-            for (m, cf) in f.terms.iter().filter(|(m, _)| !m.is_empty()) {
-                let cp = p.coeff(m);
-                if cp == 0 || (cp > 0) != (*cf > 0) || !may_be_negative(arena, m, cp) {
+        match self.seen.get_mut(&p) {
+            Some((room, deep)) if *room >= slack && *deep >= depth => return false,
+            Some(known) => *known = (slack, depth),
+            None => {
+                self.seen.insert(p.clone(), (slack, depth));
+            }
+        }
+        self.steps -= 1;
+        let goal = Ranged::of(arena, &p);
+        let least = |r: &Range, c: i128| if c > 0 { r.lo } else { r.hi }.and_then(|x| x.checked_mul(c));
+        let each = p.terms.iter().zip(&goal.ranges);
+        // Which monomials may be negative.
+        let low: Vec<bool> = each.map(|((m, c), r)| !m.is_empty() && least(r, *c).is_none_or(|lo| lo < 0)).collect();
+        let definitions = definitions(arena, &p, false);
+        let own: Vec<Ranged<'_>> =
+            definitions.iter().flat_map(|list| list.iter()).map(|f| Ranged::of(arena, f)).collect();
+        for i in 0..own.len() + self.facts.len() {
+            let count = own.get(i).unwrap_or_else(|| &self.facts[i - own.len()]).poly.terms.len();
+            for n in 0..count {
+                let f = own.get(i).unwrap_or_else(|| &self.facts[i - own.len()]);
+                // Every way in which the fact cancels a monomial of p that may be negative.
+                let (m, cf) = &f.poly.terms[n];
+                let Ok(at) = p.terms.binary_search_by(|(x, _)| x.cmp(m)) else { continue };
+                let cp = p.terms[at].1;
+                if !low[at] || (cp > 0) != (*cf > 0) {
                     continue;
                 }
-                let common = gcd(cf.abs(), cp.abs());
-                let (k, j) = (cf.abs() / common, cp.abs() / common);
-                let Some(slack) = (slack + 1).checked_mul(k).map(|s| s - 1) else { continue };
-                let Some(q) = Poly::default().add_scaled(&p, k).and_then(|q| q.add_scaled(f, -j)) else { continue };
-                let g = q.terms.iter().fold(0i128, |g, (_, c)| gcd(g, c.abs())).max(1);
-                let q = if g == 1 { q } else { Poly { terms: q.terms.into_iter().map(|(m, c)| (m, c / g)).collect() } };
-                if self.search(arena, q, slack / g, depth - 1, steps) {
+                let Some((k, j, room)) = factors(slack, cp, *cf) else { continue };
+                if !goal.digits && !f.digits {
+                    if goal.least(k, f, j).is_some_and(|lo| lo >= -room) {
+                        return true;
+                    }
+                    if depth == 1 || self.steps == 0 {
+                        continue;
+                    }
+                }
+                let Some((q, slack)) = without(&p, f.poly, (k, j, room)) else { continue };
+                if self.run(arena, q, slack, depth - 1) {
                     return true;
                 }
             }
@@ -313,13 +415,27 @@ impl Facts {
     }
 }
 
+/// By what a goal and a fact are multiplied so that a monomial with the coefficients `cp` in the goal and `cf` in the fact cancels, and what room
+/// there is then; `None` on overflow.
+fn factors(slack: i128, cp: i128, cf: i128) -> Option<(i128, i128, i128)> {
+    let common = gcd(cf.abs(), cp.abs());
+    let (k, j) = (cf.abs() / common, cp.abs() / common);
+    Some((k, j, (slack + 1).checked_mul(k)? - 1))
+}
+
+/// The goal `k*p - j*f >= -room`, its common factor divided out; `None` on overflow.
+fn without(p: &Poly, f: &Poly, (k, j, room): (i128, i128, i128)) -> Option<(Poly, i128)> {
+    let mut q = if k == 1 { p.add_scaled(f, -j)? } else { Poly::default().add_scaled(p, k)?.add_scaled(f, -j)? };
+    let g = q.terms.iter().fold(0i128, |g, (_, c)| gcd(g, c.abs())).max(1);
+    if g > 1 {
+        q.terms.iter_mut().for_each(|(_, c)| *c /= g);
+    }
+    Some((q, room / g))
+}
+
 /// A product, or a quotient by something that is not a constant: no fact about it is linear.
 fn needs_signs(arena: &Arena, m: &[TermId]) -> bool {
     m.len() > 1 || matches!(m, [t] if matches!(*arena.node(*t), Node::Div(..)))
-}
-
-fn may_be_negative(arena: &mut Arena, m: &[TermId], c: i128) -> bool {
-    arena.poly_range(&Poly { terms: vec![(m.to_vec(), c)] }).lo.is_none_or(|lo| lo < 0)
 }
 
 /// What the meaning of the atoms of `p` says about them.

@@ -277,20 +277,7 @@ impl Arena {
     pub fn poly_range(&mut self, p: &Poly) -> Range {
         let mut sum = Range { lo: Some(0), hi: Some(0) };
         for (m, c) in &p.terms {
-            let mut part = Range { lo: Some(1), hi: Some(1) };
-            let mut i = 0;
-            while i < m.len() {
-                let same = m[i..].iter().take_while(|x| **x == m[i]).count();
-                let mut r = self.range(m[i]);
-                if same % 2 == 0 && r.lo.is_none() && r.hi.is_none() {
-                    r = Range { lo: Some(0), hi: None };
-                    part = mul_range(part, r);
-                } else {
-                    (0..same).for_each(|_| part = mul_range(part, r));
-                }
-                i += same;
-            }
-            let part = mul_range(part, Range { lo: Some(*c), hi: Some(*c) });
+            let part = self.mono_range(m, *c);
             sum = Range {
                 lo: sum.lo.zip(part.lo).and_then(|(a, b)| a.checked_add(b)),
                 hi: sum.hi.zip(part.hi).and_then(|(a, b)| a.checked_add(b)),
@@ -300,6 +287,24 @@ impl Arena {
             }
         }
         sum
+    }
+
+    /// Constant bounds of a product of atoms times `c`.
+    pub fn mono_range(&mut self, m: &[TermId], c: i128) -> Range {
+        let mut part = Range { lo: Some(1), hi: Some(1) };
+        let mut i = 0;
+        while i < m.len() {
+            let same = m[i..].iter().take_while(|x| **x == m[i]).count();
+            let mut r = self.range(m[i]);
+            if same % 2 == 0 && r.lo.is_none() && r.hi.is_none() {
+                r = Range { lo: Some(0), hi: None };
+                part = mul_range(part, r);
+            } else {
+                (0..same).for_each(|_| part = mul_range(part, r));
+            }
+            i += same;
+        }
+        mul_range(part, Range { lo: Some(c), hi: Some(c) })
     }
 
     fn compute_range(&mut self, t: TermId) -> Range {
@@ -364,8 +369,8 @@ fn pick(a: Option<i128>, b: Option<i128>, f: fn(i128, i128) -> i128) -> Option<i
 fn mul_range(a: Range, b: Range) -> Range {
     if let (Some(al), Some(ah), Some(bl), Some(bh)) = (a.lo, a.hi, b.lo, b.hi) {
         let all = [al.checked_mul(bl), al.checked_mul(bh), ah.checked_mul(bl), ah.checked_mul(bh)];
-        let Some(all) = all.into_iter().collect::<Option<Vec<_>>>() else { return Range::default() };
-        return Range { lo: all.iter().copied().min(), hi: all.iter().copied().max() };
+        let [Some(p), Some(q), Some(r), Some(s)] = all else { return Range::default() };
+        return Range { lo: Some(p.min(q).min(r).min(s)), hi: Some(p.max(q).max(r).max(s)) };
     }
     // With an infinite end only the sign-definite cases are worth having.
     let (a, b) = if a.lo.zip(a.hi).is_some_and(|(l, h)| l == h) { (b, a) } else { (a, b) };

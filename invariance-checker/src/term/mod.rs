@@ -11,6 +11,7 @@ mod eliminate;
 pub mod facts;
 mod float;
 mod int;
+mod models;
 mod poly;
 mod print;
 mod simplify;
@@ -267,6 +268,7 @@ pub struct Arena {
     /// What the meaning of a division, minimum or maximum says about it.
     definitions: HashMap<TermId, Rc<[Poly]>>,
     parts: HashMap<(TermId, TermId), bool>,
+    models: models::Values,
 }
 
 /// Terms beyond this end the analysis.
@@ -301,6 +303,7 @@ impl Arena {
             scope_memo: HashMap::default(),
             definitions: HashMap::default(),
             parts: HashMap::default(),
+            models: vec![HashMap::default(); models::MODELS],
         }
     }
 

@@ -1,9 +1,11 @@
 //! What to change between two launches, so that nothing that belongs to the compared row changes.
 
 use super::fill::{Fill, Kind, Plan, Trial, mix};
-use super::{Env, number};
+use super::number::{Env, number};
+use crate::analysis::measure::{Holds, holds};
+use crate::analysis::usage::is_param;
 use crate::analysis::{Analysis, Judged, Problem};
-use crate::eval::Evaluator;
+use crate::eval::{Evaluator, SiteKind};
 use crate::interp::{Options, ProgramOrder};
 use crate::term::{Load, Node, Poly, Range, TermId, VarId};
 use std::collections::HashMap;
@@ -33,21 +35,44 @@ pub enum Attack {
     Content(u32),
 }
 
-/// The attacks that the problems suggest.
-pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) -> Vec<(Attack, Problem)> {
-    let mut out: Vec<(Attack, Problem)> = Vec::new();
-    let mut add = |attack: Attack, p: &Problem| {
-        if !out.iter().any(|(x, _)| *x == attack) {
-            out.push((attack, p.clone()));
+/// An attack, with what it may show.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The attack.
+    pub attack: Attack,
+    /// What it is about.
+    pub problem: Problem,
+    /// The outputs that have the problem; none if it is the kernel's. What is changed may be shared by all rows of another output.
+    sites: Option<Vec<usize>>,
+}
+
+impl Target {
+    /// The argument whose value differs.
+    pub fn param(&self) -> Option<TermId> {
+        match (&self.attack, &self.problem) {
+            (Attack::Param(_), Problem::Batch { param, .. }) => Some(*param),
+            _ => None,
         }
-    };
-    let all: Vec<(Option<&Judged<'_>>, &Problem)> = a
+    }
+
+    /// True if the output has the problem.
+    pub fn covers(&self, site: usize) -> bool {
+        self.sites.as_ref().is_none_or(|s| s.contains(&site))
+    }
+}
+
+/// The attacks that the problems suggest.
+pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) -> Vec<Target> {
+    let mut out: Vec<Target> = Vec::new();
+    let all: Vec<(Option<usize>, &Problem)> = a
         .problems
         .iter()
         .map(|p| (None, p))
-        .chain(a.sites.iter().flat_map(|j| j.problems.iter().map(move |p| (Some(j), p))))
+        .chain(a.sites.iter().enumerate().flat_map(|(i, j)| j.problems.iter().map(move |p| (Some(i), p))))
         .collect();
-    for (j, p) in all {
+    for (site, p) in all {
+        let j = site.map(|i| &a.sites[i]);
+        let mut add = |attack: Attack, p: &Problem| push(&mut out, attack, p, site);
         match p {
             Problem::Batch { param, .. } => match *e.arena.node(*param) {
                 Node::Arg(i) => add(Attack::Param(i), p),
@@ -62,7 +87,7 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
                 if let (Node::ArgPtr(i), Some(j), false) = (e.arena.node(*base).clone(), j, packed)
                     && !bounds(e, j, *base)
                 {
-                    for s in row_strides(e, j, *base) {
+                    for s in row_strides(e, j, *base).0 {
                         add(Attack::Others(i, s), p);
                     }
                 }
@@ -89,6 +114,7 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
             Problem::Opaque { .. } => {}
         }
     }
+    let mut add = |attack: Attack, p: &Problem| push(&mut out, attack, p, None);
     let declared = Problem::Schedule { why: "an argument that may differ between batches".into() };
     for t in &a.batch {
         if let Node::Arg(i) = *e.arena.node(*t) {
@@ -99,6 +125,17 @@ pub fn attacks(e: &mut Evaluator<'_>, a: &Analysis<'_>, batch_pointers: &[u32]) 
         add(Attack::Content(i), &declared);
     }
     out
+}
+
+/// One attack that several outputs suggest is made once, against all of them.
+fn push(out: &mut Vec<Target>, attack: Attack, problem: &Problem, site: Option<usize>) {
+    match out.iter_mut().find(|t| t.attack == attack) {
+        None => out.push(Target { attack, problem: problem.clone(), sites: site.map(|i| vec![i]) }),
+        Some(t) => match (&mut t.sites, site) {
+            (Some(sites), Some(i)) => sites.push(i),
+            (all, _) => *all = None,
+        },
+    }
 }
 
 /// Every program reads the pointer at the same places, whichever output it makes.
@@ -129,26 +166,67 @@ fn bounds(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> bool {
 
 /// The kernel's programs may see each other: through atomics or effects that are not followed.
 pub fn ordered(a: &Analysis<'_>) -> bool {
-    !a.effects.unknown.is_empty() || a.effects.sites.iter().any(|s| s.kind != crate::eval::SiteKind::Store)
+    !a.effects.unknown.is_empty() || a.effects.sites.iter().any(|s| s.kind != SiteKind::Store)
 }
 
-/// Strides with which a row coordinate enters the addresses of a pointer.
-fn row_strides(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> Vec<TermId> {
-    let mut out = Vec::new();
+/// Strides with which a row coordinate enters the addresses of a pointer, and whether it also lies within something computed there (a
+/// remainder, a product), whose factor says nothing about the length of a row.
+fn row_strides(e: &mut Evaluator<'_>, j: &Judged<'_>, base: TermId) -> (Vec<TermId>, bool) {
+    let (mut out, mut computed) = (Vec::new(), false);
     for u in j.usage.loads.iter().filter(|u| u.load.base == base) {
         for (m, k) in &e.arena.poly(u.load.offset).terms {
-            if !m.iter().any(|&t| j.rows.iter().any(|c| e.arena.contains_var(t, *c))) {
+            let (params, index): (Vec<TermId>, Vec<TermId>) = m.iter().partition(|t| is_param(&e.arena, **t));
+            if !index.iter().any(|&t| j.rows.iter().any(|c| e.arena.contains_var(t, *c))) {
                 continue;
             }
-            let params: Vec<TermId> =
-                m.iter().copied().filter(|&t| crate::analysis::usage::is_param(&e.arena, t)).collect();
-            let s = e.arena.from_poly(Poly { terms: vec![(params, k.abs())] });
-            if !out.contains(&s) {
-                out.push(s);
+            let &[t] = index.as_slice() else {
+                computed = true;
+                continue;
+            };
+            computed |= !matches!(e.arena.node(t), Node::Var(_));
+            for step in steps(e, t, &j.rows) {
+                let s = e.arena.from_poly(Poly { terms: vec![(params.clone(), k.abs() * step)] });
+                if !out.contains(&s) {
+                    out.push(s);
+                }
             }
         }
     }
-    out
+    (out, computed)
+}
+
+/// How far a number moves with the next row, where that is plain: the row itself, or a sum with it as one side of a minimum or maximum (the row
+/// after, but for the last).
+fn steps(e: &Evaluator<'_>, t: TermId, rows: &[VarId]) -> Vec<i128> {
+    let of_row = |v: &VarId| rows.contains(v);
+    match *e.arena.node(t) {
+        Node::Var(v) => rows.contains(&v).then_some(1).into_iter().collect(),
+        Node::Min(a, b) | Node::Max(a, b) => {
+            let sides = [a, b].map(|side| e.arena.poly(side).terms);
+            let plain = |m: &[TermId]| matches!(m, [t] if matches!(e.arena.node(*t), Node::Var(v) if of_row(v)));
+            sides.iter().flatten().filter(|(m, _)| plain(m)).map(|(_, k)| k.abs()).collect()
+        }
+        _ => vec![],
+    }
+}
+
+/// What is read beside `stride * row` stays within the row, whatever the row's number, in a launch with these arguments.
+fn within_row(
+    e: &mut Evaluator<'_>,
+    j: &Judged<'_>,
+    base: TermId,
+    (row, stride, size): (VarId, TermId, i128),
+    trial: &Trial,
+) -> bool {
+    let numbers = trial.numbers();
+    let row = e.arena.var_term(row);
+    let begin = e.arena.mul(row, stride);
+    j.usage.loads.iter().filter(|u| u.load.base == base).all(|u| {
+        let rest = e.arena.sub(u.load.offset, begin);
+        let room = e.arena.scale(rest, -1);
+        let room = e.arena.add_const(room, size - 1);
+        [rest, room].into_iter().all(|t| holds(&mut e.arena, t, &u.facts, &numbers, 6) != Holds::No)
+    })
 }
 
 impl Attack {
@@ -189,13 +267,14 @@ impl Attack {
                 changed && plan.axes[*axis] && same_data(e, a, plan, &Node::NumPrograms(*axis as u8), [first, second])
             }
             Attack::Others(i, stride) => {
-                let env = Env { vars: HashMap::new(), trial: first };
+                let env = Env::new(&HashMap::new(), first);
                 let Some(s) = number(&e.arena, *stride, &env).and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0)
                 else {
                     return false;
                 };
                 // The row is a contiguous piece only if no other stride of the pointer is larger.
-                if strides_of(e, a, *i).iter().any(|t| number(&e.arena, *t, &env).is_none_or(|n| n > i128::from(s))) {
+                if strides_of(e, a, *i, *stride).iter().any(|t| number(&e.arena, *t, &env).is_none_or(|n| n > s.into()))
+                {
                     return false;
                 }
                 let r = self.row().unwrap_or(0) as u64;
@@ -217,17 +296,30 @@ impl Attack {
                     }
                     for u in &j.usage.loads {
                         let Node::ArgPtr(i) = *e.arena.node(u.load.base) else { return false };
-                        let strides = row_strides(e, j, u.load.base);
-                        let env = Env { vars: HashMap::new(), trial: first };
+                        let (strides, computed) = row_strides(e, j, u.load.base);
+                        let env = Env::new(&HashMap::new(), first);
                         let numbers: Vec<Option<i128>> = strides.iter().map(|s| number(&e.arena, *s, &env)).collect();
                         let fill = match numbers.as_slice() {
-                            [] if !e.arena.has_instance(u.load.offset) => continue,
+                            [] if !computed && !e.arena.has_instance(u.load.offset) => continue,
                             // One stride, and the outermost: whole rows repeat.
-                            [Some(s)] if *s > 1 => Fill::Period(*s as u64),
+                            [Some(s)]
+                                if *s > 1
+                                    && (!computed
+                                        || within_row(e, j, u.load.base, (*coordinate, strides[0], *s), first)) =>
+                            {
+                                Fill::Period(*s as u64)
+                            }
                             _ => Fill::Constant,
                         };
                         first.fill.insert(i, fill.clone());
                         second.fill.insert(i, fill);
+                    }
+                    // What an atomic adds to belongs to the row as well.
+                    if let (SiteKind::Atomic(_), Node::ArgPtr(i)) =
+                        (j.solved.site.kind, e.arena.node(j.solved.site.base))
+                    {
+                        first.fill.insert(*i, Fill::Constant);
+                        second.fill.insert(*i, Fill::Constant);
                     }
                 }
                 true
@@ -366,7 +458,7 @@ fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, what: &Node, oute
         m.iter().enumerate().any(|(at, &t)| match e.arena.node(t) {
             _ if !mentions(t) => false,
             Node::Arg(_) => outer || m.len() > 1,
-            _ if crate::analysis::usage::is_param(&e.arena, t) => {
+            _ if is_param(&e.arena, t) => {
                 let others = m.iter().enumerate().filter(|(k, _)| *k != at).map(|(_, x)| *x);
                 let vars: Vec<VarId> = others.flat_map(|x| e.arena.free_vars(x).to_vec()).collect();
                 if vars.is_empty() { outer } else { !vars.iter().all(step) }
@@ -381,18 +473,24 @@ fn lays_out(e: &Evaluator<'_>, j: &Judged<'_>, offset: TermId, what: &Node, oute
     })
 }
 
-/// Every product of arguments by which an index into a pointer is multiplied.
-fn strides_of(e: &mut Evaluator<'_>, a: &Analysis<'_>, pointer: u32) -> Vec<TermId> {
+/// Everything by which an index into a pointer is multiplied, and what is added to it that is no number of rows.
+fn strides_of(e: &mut Evaluator<'_>, a: &Analysis<'_>, pointer: u32, row: TermId) -> Vec<TermId> {
     let mut out = Vec::new();
-    for u in a.sites.iter().flat_map(|j| &j.usage.loads) {
+    let rows: Vec<Vec<TermId>> = e.arena.poly(row).terms.into_iter().map(|(m, _)| m).collect();
+    let loads = a.sites.iter().flat_map(|j| j.usage.loads.iter().map(move |u| (j, u)));
+    for (j, u) in loads {
         if *e.arena.node(u.load.base) != Node::ArgPtr(pointer) {
             continue;
         }
-        for (m, _) in &e.arena.poly(u.load.offset).terms {
-            let (params, index): (Vec<TermId>, Vec<TermId>) =
-                m.iter().partition(|&&t| crate::analysis::usage::is_param(&e.arena, t));
-            let s = e.arena.from_poly(Poly { terms: vec![(params, 1)] });
-            if !index.is_empty() && !out.contains(&s) {
+        let terms = e.arena.poly(u.load.offset).terms;
+        // What rows are counted down from is no plane.
+        let of_row = |t: &TermId| j.rows.iter().any(|c| e.arena.contains_var(*t, *c));
+        let reversed = terms.iter().any(|(m, k)| *k < 0 && m.iter().any(of_row));
+        for (m, k) in &terms {
+            let (params, index): (Vec<TermId>, Vec<TermId>) = m.iter().partition(|&&t| is_param(&e.arena, t));
+            let s = e.arena.from_poly(Poly { terms: vec![(params, k.abs())] });
+            let planes = index.is_empty() && !m.is_empty() && !reversed && !rows.contains(m);
+            if (planes || !index.is_empty()) && !out.contains(&s) {
                 out.push(s);
             }
         }

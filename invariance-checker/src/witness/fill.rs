@@ -1,17 +1,19 @@
 //! Arguments and memory of a trial launch, guessed from the roles that the analysis found.
 
+use crate::analysis::measure::Numbers;
 use crate::analysis::{Analysis, Condition, Problem};
 use crate::eval::Evaluator;
 use crate::interp::{Arg, Buffer, Launch, Memory, Options};
 use crate::ir::{Elem, Float, Scalar, Type};
 use crate::term::{Node, Sort, TermId};
-use std::collections::{BTreeSet, HashMap};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Elements of every buffer.
 pub const LEN: usize = 1 << 17;
 
 /// What kind of argument a parameter is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Kind {
     /// An extent or count.
     Size,
@@ -55,7 +57,7 @@ pub struct Plan {
 }
 
 /// How data pointers are filled.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Fill {
     /// Every element by itself.
     Random,
@@ -66,20 +68,27 @@ pub enum Fill {
 }
 
 /// One launch to be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Integer arguments.
-    pub ints: HashMap<u32, i64>,
+    pub ints: BTreeMap<u32, i64>,
     /// Grid.
     pub grid: [u32; 3],
     /// Seed of memory.
     pub seed: u64,
     /// By pointer argument; random if absent.
-    pub fill: HashMap<u32, Fill>,
+    pub fill: BTreeMap<u32, Fill>,
     /// Cells of a pointer outside of this range come from another seed.
-    pub disturb: HashMap<u32, (u64, u64)>,
+    pub disturb: BTreeMap<u32, (u64, u64)>,
     /// Pointers whose whole content comes from another seed.
     pub replaced: Vec<u32>,
+}
+
+impl Trial {
+    /// What conditions are measured with.
+    pub fn numbers(&self) -> Numbers {
+        Numbers { ints: self.ints.iter().map(|(i, v)| (*i, *v)).collect(), grid: self.grid }
+    }
 }
 
 /// A mixer for seeds.
@@ -156,7 +165,7 @@ impl Plan {
             state = mix(state);
             (state % n as u64) as usize
         };
-        let mut ints = HashMap::new();
+        let mut ints = BTreeMap::new();
         let mut largest = 1;
         for (i, k) in self.kinds.iter().enumerate() {
             if *k == Kind::Size {
@@ -185,7 +194,31 @@ impl Plan {
                 grid[axis] = [1, 2, 3, 4, 6, 8][next(6)].min(self.grid_max[axis]);
             }
         }
-        Trial { ints, grid, seed, fill: HashMap::new(), disturb: HashMap::new(), replaced: vec![] }
+        Trial { ints, grid, seed, fill: BTreeMap::new(), disturb: BTreeMap::new(), replaced: vec![] }
+    }
+
+    /// Makes every stride but the innermost four times as long.
+    pub fn widen(&self, t: &mut Trial) {
+        for (i, k) in self.kinds.iter().enumerate() {
+            let i = i as u32;
+            if *k == Kind::Stride
+                && self.tiers.get(&i) != Some(&0)
+                && let Some(v) = t.ints.get_mut(&i)
+            {
+                *v = v.saturating_mul(4);
+            }
+        }
+    }
+
+    /// The launch as data.
+    pub fn recipe(&self, t: &Trial, options: &Options) -> super::Recipe {
+        super::Recipe {
+            kinds: self.kinds.clone(),
+            outputs: self.outputs.clone(),
+            trial: t.clone(),
+            order: options.order.clone(),
+            undefined: options.undefined,
+        }
     }
 
     /// The launch as text.
@@ -306,16 +339,16 @@ fn float_bits(h: u64, s: Scalar) -> u64 {
 }
 
 /// Builds memory and launch.
-pub fn build(plan: &Plan, t: &Trial, memory: &mut Memory) -> Option<(Launch, HashMap<u32, Buffer>)> {
+pub fn build(kinds: &[Kind], outputs: &[u32], t: &Trial, memory: &mut Memory) -> (Launch, HashMap<u32, Buffer>) {
     let mut args = Vec::new();
     let mut buffers = HashMap::new();
-    for (i, kind) in plan.kinds.iter().enumerate() {
+    for (i, kind) in kinds.iter().enumerate() {
         let i = i as u32;
         let arg = match kind {
-            Kind::Size | Kind::Stride => Arg::Int(t.ints[&i]),
+            Kind::Size | Kind::Stride => Arg::Int(t.ints.get(&i).copied().unwrap_or_default()),
             Kind::Float => Arg::Float(0.375 + f64::from(i) / 64.0),
             kind => {
-                let b = buffer(plan, t, i, kind, memory);
+                let b = buffer(outputs, t, i, kind, memory);
                 buffers.insert(i, b);
                 match kind {
                     Kind::Desc(_, rank) => {
@@ -334,10 +367,10 @@ pub fn build(plan: &Plan, t: &Trial, memory: &mut Memory) -> Option<(Launch, Has
         };
         args.push(arg);
     }
-    Some((Launch { grid: t.grid, args }, buffers))
+    (Launch { grid: t.grid, args }, buffers)
 }
 
-fn buffer(plan: &Plan, t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> Buffer {
+fn buffer(outputs: &[u32], t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> Buffer {
     let seed = |other: bool| mix(t.seed ^ (u64::from(i) << 32) ^ if other { 0x5eed_0000_0000 } else { 0 });
     let hash = |at: u64| {
         let away = t.replaced.contains(&i) || t.disturb.get(&i).is_some_and(|(lo, hi)| at < *lo || at >= *hi);
@@ -350,7 +383,7 @@ fn buffer(plan: &Plan, t: &Trial, i: u32, kind: &Kind, memory: &mut Memory) -> B
     };
     match kind {
         Kind::Data(s) | Kind::Desc(s, _) => {
-            let untouched = plan.outputs.contains(&i) && !t.fill.contains_key(&i) && !t.disturb.contains_key(&i);
+            let untouched = outputs.contains(&i) && !t.fill.contains_key(&i) && !t.disturb.contains_key(&i);
             match s {
                 // Something that no kernel computes by chance, so that an untouched cell is told apart.
                 s if untouched => memory.add_with(*s, LEN, |at| float_bits(mix(seed(false) ^ at), *s)),

@@ -5,12 +5,13 @@
 //! data alone, leaves that read other data carry a prime in the second tree. An element that was written more than once shows its
 //! writes in the order in which the interpreter made them.
 
+use super::Found;
 use super::attack::Attack;
-use super::fill::{self, Plan, Trial};
-use super::{Env, Found, number, truth};
+use super::fill::Plan;
+use super::number::{Env, number, truth};
+use super::valid::{Element, Side};
 use crate::analysis::{Analysis, Judged};
 use crate::eval::{Evaluator, SiteKind};
-use crate::interp::{Buffer, Memory, Options, Write, run};
 use crate::term::{Arena, Load, Node, Sort, TermId, VarId, VarKind};
 use crate::tree::Trees;
 use std::collections::{BTreeMap, HashMap};
@@ -37,16 +38,6 @@ const PLACES_MAX: u64 = 1 << 14;
 /// Most writes that are listed.
 const WRITES_MAX: usize = 40;
 
-/// One launch with what it left behind.
-struct Side<'t> {
-    trial: &'t Trial,
-    point: HashMap<VarId, i128>,
-    before: Memory,
-    buffers: HashMap<u32, Buffer>,
-    initial: u64,
-    writes: Vec<Write>,
-}
-
 /// The two trees of what was found.
 pub(super) fn sides(
     e: &mut Evaluator<'_>,
@@ -54,34 +45,41 @@ pub(super) fn sides(
     plan: &Plan,
     attack: &Attack,
     found: &Found,
-    launches: [(&Trial, &Options); 2],
+    launches: &[Side<'_>; 2],
+    undefined: [u64; 2],
 ) -> Sides {
     e.arena.more_time(BUDGET);
-    let mut both = Vec::new();
-    for (i, (trial, options)) in launches.into_iter().enumerate() {
-        let Some(side) = rerun(e, plan, found, i, trial, options) else { return Sides::default() };
-        both.push(side);
-    }
-    let [x, y] = [&both[0], &both[1]];
-    let site = found.site.or_else(|| {
-        let of_pointer = |j: &Judged<'_>| *e.arena.node(j.solved.site.base) == Node::ArgPtr(found.pointer);
-        let mut sites = a.sites.iter().enumerate().filter(|(_, j)| of_pointer(j));
-        sites.next().filter(|_| sites.next().is_none()).map(|(i, _)| i)
-    });
+    let of_pointer = |i: &usize| *e.arena.node(a.sites[*i].solved.site.base) == Node::ArgPtr(found.pointer);
+    let mut sites = (0..a.sites.len()).filter(of_pointer);
+    let only = sites.next().filter(|_| sites.next().is_none());
+    let site = found.elements[0].site.or(only);
+    let several = found.elements.iter().any(|e| e.writes.len() > 1);
     let mut legend = Vec::new();
     let mut trees = [String::new(), String::new()];
-    for (i, side) in both.iter().enumerate() {
-        if x.writes.len().max(y.writes.len()) > 1 {
-            trees[i] = arrivals(side);
+    for (i, side) in launches.iter().enumerate() {
+        if several {
+            let Some(initial) = side.initial(found.pointer, found.places[i]) else { return Sides::default() };
+            trees[i] = arrivals(initial, &found.elements[i]);
         }
         let Some(j) = site.map(|s| &a.sites[s]) else { continue };
         let atomic = matches!(j.solved.site.kind, SiteKind::Atomic(_));
-        if atomic && !trees[i].is_empty() {
+        if atomic && several {
             trees[i].push_str("what each program adds\n");
         }
-        let undefined = launches[i].1.undefined;
         let (primed, memo, lens) = Default::default();
-        let mut put = Put { names: &plan.names, x, y, second: i == 1, attack, atomic, undefined, primed, memo, lens };
+        let second = i == 1;
+        let mut put = Put {
+            names: &plan.names,
+            launches,
+            elements: &found.elements,
+            second,
+            attack,
+            atomic,
+            undefined: undefined[i],
+            primed,
+            memo,
+            lens,
+        };
         let value = put.value(&mut e.arena, j);
         let name = |n: u32| put.name(&e.arena.vars, n);
         let named: HashMap<u32, String> = put.numbers(&e.arena, value).into_iter().map(|n| (n, name(n))).collect();
@@ -94,36 +92,15 @@ pub(super) fn sides(
     Sides { trees, legend }
 }
 
-/// The launch once more, with the element watched.
-fn rerun<'t>(
-    e: &Evaluator<'_>,
-    plan: &Plan,
-    found: &Found,
-    which: usize,
-    trial: &'t Trial,
-    options: &Options,
-) -> Option<Side<'t>> {
-    let mut memory = Memory::new();
-    let (launch, buffers) = fill::build(plan, trial, &mut memory)?;
-    let before = memory.clone();
-    let buffer = *buffers.get(&found.pointer)?;
-    let element = found.elements[which];
-    memory.watch(buffer, element);
-    run(e.module, &launch, &mut memory, options).ok()?;
-    let initial = before.bits_at(buffer, element)?;
-    let point = found.points[which].clone();
-    Some(Side { trial, point, initial, writes: memory.writes().to_vec(), before, buffers })
-}
-
 /// What the element held, write by write.
-fn arrivals(side: &Side<'_>) -> String {
-    let mut out = format!("the element, in the order of its writes\n+- before the launch: {:#x}\n", side.initial);
-    for (i, w) in side.writes.iter().take(WRITES_MAX).enumerate() {
-        let [x, y, z] = w.program;
+fn arrivals(initial: u64, element: &Element) -> String {
+    let mut out = format!("the element, in the order of its writes\n+- before the launch: {initial:#x}\n");
+    for (i, w) in element.writes.iter().take(WRITES_MAX).enumerate() {
+        let [x, y, z] = w.by.program;
         let _ = writeln!(out, "+- {}: program ({x}, {y}, {z}) leaves {:#x}", i + 1, w.bits);
     }
-    if side.writes.len() > WRITES_MAX {
-        let _ = writeln!(out, "+- and {} writes more", side.writes.len() - WRITES_MAX);
+    if element.writes.len() > WRITES_MAX {
+        let _ = writeln!(out, "+- and {} writes more", element.writes.len() - WRITES_MAX);
     }
     out
 }
@@ -131,8 +108,8 @@ fn arrivals(side: &Side<'_>) -> String {
 /// Puts the numbers of one launch into a term.
 struct Put<'s> {
     names: &'s [String],
-    x: &'s Side<'s>,
-    y: &'s Side<'s>,
+    launches: &'s [Side<'s>; 2],
+    elements: &'s [Element; 2],
     second: bool,
     attack: &'s Attack,
     /// Every program contributes, so none is the one that wrote.
@@ -146,7 +123,16 @@ struct Put<'s> {
 
 impl Put<'_> {
     fn here(&self) -> &Side<'_> {
-        if self.second { self.y } else { self.x }
+        &self.launches[usize::from(self.second)]
+    }
+
+    fn element(&self) -> &Element {
+        &self.elements[usize::from(self.second)]
+    }
+
+    /// Names stay names: nothing is read from memory.
+    fn env(&self) -> Env<'_> {
+        Env::new(&self.element().point, self.here().trial)
     }
 
     fn value(&mut self, arena: &mut Arena, j: &Judged<'_>) -> TermId {
@@ -159,7 +145,7 @@ impl Put<'_> {
             _ => {}
         });
         for (binder, len) in lens {
-            let env = Env { vars: self.here().point.clone(), trial: self.here().trial };
+            let env = self.env();
             let len = match len {
                 Ok(trip) => number(arena, trip, &env),
                 Err(len) => Some(i128::from(len)),
@@ -172,6 +158,7 @@ impl Put<'_> {
     }
 
     fn put(&mut self, arena: &mut Arena, t: TermId) -> TermId {
+        let [x, y] = [self.launches[0].trial, self.launches[1].trial];
         if let Some(&r) = self.memo.get(&t) {
             return r;
         }
@@ -179,12 +166,8 @@ impl Put<'_> {
             return t;
         }
         let r = match arena.node(t).clone() {
-            Node::Arg(i) if self.x.trial.ints.get(&i) != self.y.trial.ints.get(&i) => {
-                arena.int(i128::from(self.here().trial.ints[&i]))
-            }
-            Node::NumPrograms(axis) if self.x.trial.grid != self.y.trial.grid => {
-                arena.int(i128::from(self.here().trial.grid[axis as usize]))
-            }
+            Node::Arg(i) if x.ints.get(&i) != y.ints.get(&i) => arena.int(i128::from(self.here().trial.ints[&i])),
+            Node::NumPrograms(axis) if x.grid != y.grid => arena.int(i128::from(self.here().trial.grid[axis as usize])),
             Node::Var(v) => self.variable(arena, t, v),
             Node::Load(l) => self.load(arena, t, l),
             Node::Undef(n) if *self.attack == Attack::Undefined => {
@@ -200,14 +183,14 @@ impl Put<'_> {
 
     /// A moved coordinate and the program that wrote become numbers; other places in the launch keep their name.
     fn variable(&self, arena: &mut Arena, t: TermId, v: VarId) -> TermId {
-        let (p, q) = (self.x.point.get(&v), self.y.point.get(&v));
+        let (p, q) = (self.elements[0].point.get(&v), self.elements[1].point.get(&v));
         match arena.vars[v.0 as usize].kind {
-            VarKind::Coord(_) if p != q => match self.here().point.get(&v) {
+            VarKind::Coord(_) if p != q => match self.element().point.get(&v) {
                 Some(n) => arena.int(*n),
                 None => t,
             },
-            VarKind::Pid(axis) => match self.here().writes.last().filter(|_| !self.atomic) {
-                Some(w) => arena.int(i128::from(w.program[axis as usize])),
+            VarKind::Pid(axis) => match self.element().writes.last().filter(|_| !self.atomic) {
+                Some(w) => arena.int(i128::from(w.by.program[axis as usize])),
                 None => arena.intern(Node::Arg(NAMED + v.0), Sort::Int),
             },
             kind if kind.is_instance() => arena.intern(Node::Arg(NAMED + v.0), Sort::Int),
@@ -247,28 +230,24 @@ impl Put<'_> {
     /// The number behind an integer pointer whose content the launches do not share.
     fn count(&self, arena: &Arena, l: &Load) -> Option<i128> {
         let Node::ArgPtr(i) = *arena.node(l.base) else { return None };
-        if l.epoch != 0 || !self.y.trial.replaced.contains(&i) {
+        if l.epoch != 0 || !self.launches[1].trial.replaced.contains(&i) {
             return None;
         }
-        let at = |side: &Side<'_>| {
-            let buffer = *side.buffers.get(&i)?;
-            if !side.before.elem(buffer).is_int() {
-                return None;
-            }
-            let env = Env { vars: side.point.clone(), trial: side.trial };
-            let at = usize::try_from(number(arena, l.offset, &env)?).ok()?;
-            side.before.ints(buffer).get(at).map(|n| i128::from(*n))
+        let at = |i: usize| number(arena, l.offset, &Env::new(&self.elements[i].point, self.launches[i].trial));
+        let read = |k: usize| {
+            let side = &self.launches[k];
+            side.before.int_at(*side.buffers.get(&i)?, usize::try_from(at(k)?).ok()?).map(i128::from)
         };
-        let (a, b) = (at(self.x)?, at(self.y)?);
+        let (a, b) = (read(0)?, read(1)?);
         (a != b).then_some(if self.second { b } else { a })
     }
 
     /// Why a load of this pointer may see other data in the second launch.
     fn differs(&self, arena: &Arena, i: u32, l: &Load) -> Option<&'static str> {
-        if self.y.trial.replaced.contains(&i) {
+        if self.launches[1].trial.replaced.contains(&i) {
             return Some("of the second launch, which holds other data");
         }
-        let (lo, hi) = self.y.trial.disturb.get(&i)?;
+        let (lo, hi) = self.launches[1].trial.disturb.get(&i)?;
         let own = |at: i128| at >= i128::from(*lo) && at < i128::from(*hi);
         let mut binders: Vec<(VarId, i128)> = Vec::new();
         for v in arena.free_vars(l.offset).iter().chain(arena.free_vars(l.mask)) {
@@ -281,13 +260,13 @@ impl Put<'_> {
         let places = binders.iter().try_fold(1u64, |n, (_, len)| n.checked_mul(u64::try_from(*len).ok()?));
         let places = places.unwrap_or(u64::MAX).min(PLACES_MAX);
         for n in 0..places {
-            let mut vars = self.y.point.clone();
+            let mut vars = self.elements[1].point.clone();
             let mut rest = i128::from(n);
             for (v, len) in &binders {
                 vars.insert(*v, rest % len);
                 rest /= len;
             }
-            let env = Env { vars, trial: self.y.trial };
+            let env = Env::new(&vars, self.launches[1].trial);
             let read = truth(arena, l.mask, &env) != Some(false);
             if read && !number(arena, l.offset, &env).is_some_and(own) {
                 return Some("of another row, which holds other data in the second launch");
