@@ -8,6 +8,7 @@ use super::listed;
 use super::site::{Solved, instances};
 use super::usage::{Role, Walk};
 use crate::eval::SiteKind;
+use crate::term::Set as HashSet;
 use crate::term::{Arena, Facts, Node, Sort, TermId, VarId, VarKind};
 
 /// Walks what decides whether an element is written: parts of the guard with instance variables that are left, and places that are read.
@@ -37,7 +38,7 @@ pub(super) fn visit(walk: &mut Walk<'_>, solved: &Solved<'_>, facts: &Facts) {
 /// Parts of the guard that read integers for an instance (data is looked at elsewhere), or compare an instance that names no place with an
 /// argument.
 fn guards(arena: &mut Arena, solved: &Solved<'_>) -> Vec<TermId> {
-    let mut placing = Vec::new();
+    let mut placing = HashSet::default();
     for c in &solved.coords.list {
         placing_vars(arena, c.definition, &mut placing);
     }
@@ -97,11 +98,20 @@ fn names_row(arena: &Arena, place: TermId) -> bool {
     read.iter().all(|(_, k)| above.is_none_or(|a| a <= k.abs()))
 }
 
-/// Instance variables of a place that are no part of what is read for it.
-fn placing_vars(arena: &Arena, t: TermId, out: &mut Vec<VarId>) {
-    match arena.node(t) {
-        Node::Load(_) => {}
-        Node::Var(v) => out.push(*v),
-        n => crate::term::children(n, |c| placing_vars(arena, c, out)),
+/// Variables of a place that are no part of what is read for it. Terms share their parts, so each is looked at once.
+fn placing_vars(arena: &Arena, place: TermId, out: &mut HashSet<VarId>) {
+    let (mut seen, mut stack) = (HashSet::default(), vec![place]);
+    while let Some(t) = stack.pop() {
+        match arena.node(t) {
+            Node::Load(_) => {}
+            Node::Var(v) => {
+                out.insert(*v);
+            }
+            n => crate::term::children(n, |c| {
+                if seen.insert(c) {
+                    stack.push(c);
+                }
+            }),
+        }
     }
 }
