@@ -40,19 +40,18 @@ pub(super) fn guard_params(arena: &Arena, solved: &Solved<'_>, c: VarId) -> BTre
 /// Arguments and variables of a condition, but for those that only say where something is read.
 fn compared(arena: &Arena, condition: TermId) -> (BTreeSet<TermId>, BTreeSet<VarId>) {
     let (mut args, mut vars) = (BTreeSet::new(), BTreeSet::new());
-    let mut stack = vec![condition];
-    while let Some(t) = stack.pop() {
-        match arena.node(t) {
+    arena.walk_while(condition, |t, n| {
+        match n {
             Node::Arg(_) => {
                 args.insert(t);
             }
             Node::Var(v) => {
                 vars.insert(*v);
             }
-            Node::Load(_) => {}
-            n => crate::term::children(n, |c| stack.push(c)),
+            _ => {}
         }
-    }
+        !matches!(n, Node::Load(_))
+    });
     (args, vars)
 }
 

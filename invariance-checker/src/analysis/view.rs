@@ -75,14 +75,15 @@ pub fn judge(
 
 /// Pointers to the numbers that an address is made of; what says where such a number lies is no part of the address.
 fn numbers_in(arena: &Arena, offset: TermId) -> Vec<TermId> {
-    let (mut out, mut stack) = (Vec::new(), vec![offset]);
-    while let Some(t) = stack.pop() {
-        match arena.node(t) {
-            Node::Load(l) if !out.contains(&l.base) => out.push(l.base),
-            Node::Load(_) => {}
-            n => crate::term::children(n, |c| stack.push(c)),
+    let mut out = Vec::new();
+    arena.walk_while(offset, |_, n| {
+        if let Node::Load(l) = n
+            && !out.contains(&l.base)
+        {
+            out.push(l.base);
         }
-    }
+        !matches!(n, Node::Load(_))
+    });
     out
 }
 

@@ -98,20 +98,12 @@ fn names_row(arena: &Arena, place: TermId) -> bool {
     read.iter().all(|(_, k)| above.is_none_or(|a| a <= k.abs()))
 }
 
-/// Variables of a place that are no part of what is read for it. Terms share their parts, so each is looked at once.
+/// Variables of a place that are no part of what is read for it.
 fn placing_vars(arena: &Arena, place: TermId, out: &mut HashSet<VarId>) {
-    let (mut seen, mut stack) = (HashSet::default(), vec![place]);
-    while let Some(t) = stack.pop() {
-        match arena.node(t) {
-            Node::Load(_) => {}
-            Node::Var(v) => {
-                out.insert(*v);
-            }
-            n => crate::term::children(n, |c| {
-                if seen.insert(c) {
-                    stack.push(c);
-                }
-            }),
+    arena.walk_while(place, |_, n| {
+        if let Node::Var(v) = n {
+            out.insert(*v);
         }
-    }
+        !matches!(n, Node::Load(_))
+    });
 }

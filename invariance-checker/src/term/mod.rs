@@ -446,6 +446,17 @@ impl Arena {
         }
     }
 
+    /// The same, but what lies below a term for which `f` says false is left out.
+    pub fn walk_while(&self, root: TermId, mut f: impl FnMut(TermId, &Node) -> bool) {
+        let mut seen = Set::default();
+        let mut stack = vec![root];
+        while let Some(t) = stack.pop() {
+            if seen.insert(t) && f(t, self.node(t)) {
+                children(self.node(t), |c| stack.push(c));
+            }
+        }
+    }
+
     /// True if some subterm satisfies `f`.
     pub fn any(&self, root: TermId, mut f: impl FnMut(&Node) -> bool) -> bool {
         let mut found = false;
