@@ -8,6 +8,7 @@ use crate::term::smt::Solver;
 use crate::term::{Arena, Node, TermId};
 use crate::tree::Trees;
 use crate::witness::{self, Place, Recipe};
+use reduction_tree::tree::{Op, Tree};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ pub struct Output {
     pub packed: Option<i64>,
     /// Digest of the tree.
     pub digest: Option<String>,
+    /// Which elements are stored, as a condition on the coordinates.
+    pub stored: String,
     /// The tree, for people.
     #[serde(skip)]
     pub tree: String,
@@ -199,6 +202,8 @@ pub struct Report {
     pub digest_by_name: Option<String>,
     /// The digest hangs on the layout of a reduction that TTIR does not show.
     pub layout_needed: bool,
+    /// The bits of its dots hang on the instruction that the compiler makes of them.
+    pub instruction_needed: bool,
     /// Arguments by which the compiler may specialise the layout.
     pub specialises: Vec<String>,
     /// Why it is not proved.
@@ -269,6 +274,7 @@ fn unknown(module: &Module, why: &str) -> Report {
         digest: None,
         digest_by_name: None,
         layout_needed: false,
+        instruction_needed: false,
         specialises: vec![],
         reasons: vec![Reason { text: why.into(), source: None, line: 0 }],
         witness: None,
@@ -441,19 +447,29 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
     let (mut texts, mut named) = (Vec::new(), Vec::new());
     let stopped = e.arena.stopped();
     for j in &a.sites {
-        let (digest, by_name, tree) =
+        // Several stores to one pointer that never meet: which elements each makes is part of what is made.
+        let parts = a.sites.iter().filter(|k| k.solved.site.base == j.solved.site.base).count() > 1;
+        let (digest, by_name, tree, stored) =
             if stopped || !j.problems.is_empty() && j.problems.iter().any(|p| !p.is_suspicion()) {
-                (None, String::new(), String::new())
+                (None, String::new(), String::new(), String::new())
             } else {
                 // For people by name; for the digest by position, since the generic form has no names.
-                let tree = Trees::new(&mut e.arena, &arg, options.layout.clone()).tree(j.solved.value);
+                let mut trees = Trees::new(&mut e.arena, &arg, options.layout.clone());
+                let (tree, when) = (trees.tree(j.solved.value), trees.condition(j.solved.guard));
                 let by_position = |i: u32| format!("arg{i}");
                 let mut trees = Trees::new(&mut e.arena, &by_position, options.layout.clone());
-                let canonical = trees.tree(j.solved.value);
+                let mut canonical = trees.tree(j.solved.value);
+                let mut named = tree.clone();
+                if parts {
+                    named = Tree::op(Op::Named("stored if".into()), [when.clone(), named]);
+                    let when = trees.condition(j.solved.guard);
+                    canonical = Tree::op(Op::Named("stored if".into()), [when, canonical]);
+                }
                 report.layout_needed |= trees.layout_needed;
+                report.instruction_needed |= trees.instruction_needed;
                 let atomic = matches!(j.solved.site.kind, crate::eval::SiteKind::Atomic(_));
                 let proved = j.problems.is_empty() && canonical.is_closed() && !atomic;
-                (proved.then(|| canonical.digest().to_string()), tree.digest().to_string(), tree.pretty())
+                (proved.then(|| canonical.digest().to_string()), named.digest().to_string(), tree.pretty(), when.text())
             };
         if let Some(d) = &digest {
             let position = match e.arena.node(j.solved.site.base) {
@@ -470,6 +486,7 @@ fn fill(report: &mut Report, e: &mut Evaluator<'_>, a: &Analysis<'_>, options: &
             rows: j.rows.iter().map(|v| e.arena.vars[v.0 as usize].name.clone()).collect(),
             packed: j.solved.coords.list.first().and_then(|c| c.packed).and_then(|p| i64::try_from(p.outputs).ok()),
             digest,
+            stored,
             tree,
             source: place(e.module, op.loc),
             line: op.at.line,

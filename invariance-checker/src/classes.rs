@@ -77,14 +77,15 @@ impl Classes {
         let first = members.first().map(|m| m.report.kernel.as_str());
         let by_name =
             members.iter().all(|m| Some(m.report.kernel.as_str()) == first && m.report.digest_by_name.is_some());
-        let mut classes: BTreeMap<(String, Option<String>), Vec<String>> = BTreeMap::new();
+        type Key = (String, Option<String>, Option<Vec<String>>);
+        let mut classes: BTreeMap<Key, Vec<String>> = BTreeMap::new();
         let mut open = Vec::new();
         for m in members {
             let digest = if by_name { &m.report.digest_by_name } else { &m.report.digest };
             match (digest, missing(m, members.len())) {
                 (Some(d), None) => {
                     let target = m.compiled.and_then(|c| c.target.clone());
-                    classes.entry((d.clone(), target)).or_default().push(m.file.to_owned());
+                    classes.entry((d.clone(), target, instructions(m))).or_default().push(m.file.to_owned());
                 }
                 (_, Some(why)) => open.push(Open { file: m.file.to_owned(), why }),
                 (None, None) => {
@@ -98,7 +99,7 @@ impl Classes {
             (0 | 1, false) => Agreement::Open,
             _ => Agreement::Several,
         };
-        let classes = classes.into_iter().map(|((digest, target), files)| Class { digest, target, files }).collect();
+        let classes = classes.into_iter().map(|((digest, target, _), files)| Class { digest, target, files }).collect();
         Classes {
             agreement,
             classes,
@@ -132,6 +133,11 @@ fn missing(m: &Member<'_>, members: usize) -> Option<String> {
     }
 }
 
+/// The instructions that its dots became, where that matters and the compiler left it beside the file.
+fn instructions(m: &Member<'_>) -> Option<Vec<String>> {
+    m.compiled.filter(|_| m.report.instruction_needed).and_then(|c| c.instructions.clone())
+}
+
 /// What a class takes for granted, as far as it applies.
 fn given(members: &[Member<'_>]) -> Vec<String> {
     let mut out = Vec::new();
@@ -142,6 +148,16 @@ fn given(members: &[Member<'_>]) -> Vec<String> {
     let ordered = members.iter().any(|m| m.report.layout_needed);
     if ordered && !members.iter().all(|m| m.compiled.is_some_and(|c| c.version.is_some())) {
         out.push("one version of Triton compiled all members".to_owned());
+    }
+    if members.len() > 1 && members.iter().any(|m| m.report.instruction_needed && instructions(m).is_none()) {
+        out.push(
+            "the compiler makes one kind of MMA instruction of each tt.dot of operands other than 16-bit floats in all members (it hangs on num_warps)"
+                .to_owned(),
+        );
+    }
+    let stored = |m: &Member<'_>| m.report.outputs.iter().map(|o| o.stored.clone()).collect::<Vec<_>>();
+    if members.iter().any(|m| stored(m) != stored(&members[0])) {
+        out.push("every member stores the same elements (the conditions of their stores differ)".to_owned());
     }
     let strict = |m: &Member<'_>| m.compiled.is_some_and(|c| c.fusion == Some(false));
     let contracts = members.iter().any(|m| m.report.outputs.iter().any(|o| contractable(&o.tree)));

@@ -18,6 +18,8 @@ pub struct Compiled {
     pub order: Option<String>,
     /// The reductions of the `.ttgir` with their layouts, for people.
     pub reductions: Vec<String>,
+    /// The MMA instructions of the `.ttgir`: version and shape.
+    pub instructions: Option<Vec<String>>,
     /// Such as `cuda:90`.
     pub target: Option<String>,
     /// Version of Triton.
@@ -115,6 +117,10 @@ fn of_ttgir(text: &str, kernel: &str, out: &mut Compiled) -> Result<(), String> 
     aliases.sort_by_key(|(n, _)| std::cmp::Reverse(n.len()));
     let expand = |text: &str| (0..2).fold(text.to_owned(), |t, _| aliases.iter().fold(t, |t, (n, b)| t.replace(n, b)));
     out.reductions = found.iter().map(|(what, types)| format!("{what} {}", expand(types))).collect();
+    let mut instructions: Vec<String> = aliases.iter().filter_map(|(_, body)| instruction(body)).collect();
+    instructions.sort();
+    instructions.dedup();
+    out.instructions = Some(instructions);
     let setting = |key: &str| {
         let at = module.find(key)? + key.len();
         Some(module[at..].trim_start_matches([' ', '=']).split([',', '}', ' ']).next()?.trim_matches('"').to_owned())
@@ -136,6 +142,18 @@ fn of_ttgir(text: &str, kernel: &str, out: &mut Compiled) -> Result<(), String> 
     let _ = write!(order, "target={} triton={version} ", out.target.as_deref().unwrap_or("?"));
     out.order = Some(order + &out.reductions.join(" | "));
     Ok(())
+}
+
+/// Version and shape in the encoding of a matrix product: how warps share the tile changes no element.
+fn instruction(encoding: &str) -> Option<String> {
+    let (kind, rest) = encoding.split_once("mma<{")?;
+    let field = |key: &str| {
+        let at = rest.find(key)?;
+        let end = rest[at..].find([']', '}']).map_or(rest.len(), |e| at + e);
+        Some(if key.contains('[') { &rest[at..end] } else { rest[at..end].split(',').next().unwrap_or_default() })
+    };
+    let parts = ["versionMajor = ", "instrShape = ["].map(|k| field(k).unwrap_or_default());
+    Some(format!("{kind}mma {} {}", parts[0], parts[1]))
 }
 
 #[cfg(test)]

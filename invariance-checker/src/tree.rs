@@ -22,6 +22,8 @@ pub struct Trees<'a> {
     pub layout: Option<String>,
     /// The tree hangs on an order that TTIR does not fix.
     pub layout_needed: bool,
+    /// It has dots whose bits hang on the instruction that the compiler chooses.
+    pub instruction_needed: bool,
     start: u64,
     memo: HashMap<TermId, Tree>,
     vars: HashMap<VarId, Var>,
@@ -33,7 +35,7 @@ impl<'a> Trees<'a> {
     pub fn new(arena: &'a mut Arena, name: &'a dyn Fn(u32) -> String, layout: Option<String>) -> Trees<'a> {
         let (memo, vars, carries) = Default::default();
         let start = Tree::nodes_made();
-        Trees { start, arena, name, layout, layout_needed: false, memo, vars, carries }
+        Trees { start, arena, name, layout, layout_needed: false, instruction_needed: false, memo, vars, carries }
     }
 
     fn var(&mut self, v: VarId) -> Var {
@@ -104,6 +106,7 @@ impl<'a> Trees<'a> {
             Node::Reduce(r) => self.reduce(&r),
             Node::Chain(c) => {
                 let k = self.var(c.binder);
+                self.instruction_needed |= !c.flat;
                 let kind = chain_kind(self.arena.text(c.tag), c.flat);
                 let (acc, a, b) = (self.tree(c.acc), self.tree(c.a), self.tree(c.b));
                 Tree::chain(kind, Tree::int(c.len as i64), acc, k, a, b)
@@ -127,6 +130,8 @@ impl<'a> Trees<'a> {
 
     fn operation(&mut self, name: &str, args: &[TermId]) -> Tree {
         let op = match name {
+            // A compiler that contracts makes one of the two products exact; which one hangs on their order.
+            "addf f32" if args.iter().all(|t| self.is_product(*t)) => Op::Named("addf of products".into()),
             "addf f32" => Op::Add,
             "subf f32" => Op::Sub,
             "mulf f32" => Op::Mul,
@@ -161,6 +166,22 @@ impl<'a> Trees<'a> {
         Tree::op(op, args)
     }
 
+    /// A product of floats, or one with the sign changed.
+    fn is_product(&self, t: TermId) -> bool {
+        match self.arena.op_name(t) {
+            Some(("mulf", _)) => true,
+            Some(("negf", args)) => self.is_product(args[0]),
+            _ => false,
+        }
+    }
+
+    /// The condition of a store over coordinates, without what only says which program makes an element.
+    pub fn condition(&mut self, guard: TermId) -> Tree {
+        let parts = self.arena.conjuncts(guard);
+        let parts: Vec<TermId> = parts.into_iter().filter(|c| !self.arena.has_instance(*c)).collect();
+        Tree::all(self.all(&parts))
+    }
+
     fn load(&mut self, l: &crate::term::Load) -> Tree {
         let role = match self.arena.node(l.base) {
             Node::ArgPtr(i) => (self.name)(*i),
@@ -191,7 +212,12 @@ impl<'a> Trees<'a> {
                 None => groups.push((stride, part)),
             }
         }
-        groups.sort_by_key(|g| std::cmp::Reverse(g.0.len()));
+        // By the names of the strides: the order in which terms were made must not decide which index is which.
+        groups.sort_by_cached_key(|g| {
+            let mut names: Vec<String> = g.0.iter().map(|t| self.arena.show(*t, self.name)).collect();
+            names.sort_unstable();
+            (std::cmp::Reverse(g.0.len()), names)
+        });
         groups.into_iter().map(|g| g.1).collect()
     }
 

@@ -79,8 +79,8 @@ impl Coords {
         let strides = tensor_strides(arena, &p);
         let shared = shared_strides(arena, &p, &strides);
         for (m, c) in &p.terms {
-            let (mut inst, mut stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
-            if inst.is_empty() {
+            let (mut inst, mut stride): (Mono, Mono) = m.iter().partition(|&&t| counts(arena, t));
+            if !m.iter().any(|&t| arena.has_instance(t)) {
                 rest.terms.push((m.clone(), *c));
                 continue;
             }
@@ -459,11 +459,18 @@ fn occurs(arena: &Arena, inside: TermId, atom: TermId) -> bool {
     found
 }
 
+/// A factor that numbers elements: of an instance, or a share of the work that is computed from the size of the grid, which is no stride of a tensor.
+fn counts(arena: &Arena, t: TermId) -> bool {
+    let share =
+        || !matches!(arena.node(t), Node::NumPrograms(_)) && arena.any(t, |n| matches!(n, Node::NumPrograms(_)));
+    arena.has_instance(t) || share()
+}
+
 /// Products of arguments that multiply something else than a number of iterations: the strides of a tensor.
 fn tensor_strides(arena: &Arena, p: &Poly) -> Vec<Mono> {
     let mut out: Vec<Mono> = Vec::new();
     for (m, _) in &p.terms {
-        let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+        let (inst, stride): (Mono, Mono) = m.iter().partition(|&&t| counts(arena, t));
         if !inst.is_empty() && !counts_iterations(arena, &inst) && !out.contains(&stride) {
             out.push(stride);
         }
@@ -476,7 +483,7 @@ fn tensor_strides(arena: &Arena, p: &Poly) -> Vec<Mono> {
 fn shared_strides(arena: &Arena, p: &Poly, strides: &[Mono]) -> Vec<(Mono, Mono)> {
     let mut out: Vec<(Mono, Mono)> = Vec::new();
     for (m, _) in &p.terms {
-        let (inst, step): (Mono, Mono) = m.iter().partition(|&&t| arena.has_instance(t));
+        let (inst, step): (Mono, Mono) = m.iter().partition(|&&t| counts(arena, t));
         if inst.is_empty() || step.is_empty() || !counts_iterations(arena, &inst) || strides.contains(&step) {
             continue;
         }

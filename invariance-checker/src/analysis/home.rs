@@ -76,6 +76,12 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
                 homes
             }
         };
+        if !matches!(e.arena.node(u.load.base), Node::ArgPtr(_)) {
+            let by_number = |c: &VarId| outside_of_loads(&e.arena, u.load.base, *c);
+            if j.rows.iter().any(by_number) {
+                mixed.insert(u.load.base, "is a pointer that is computed from the row's number".into());
+            }
+        }
         for (c, home) in homes {
             match home {
                 Home::Absent => {}
@@ -139,6 +145,20 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
     }
 }
 
+/// True if the term contains the variable, and not only to say where something is read.
+pub(super) fn outside_of_loads(arena: &Arena, t: TermId, v: VarId) -> bool {
+    let mut stack = vec![t];
+    while let Some(t) = stack.pop() {
+        match arena.node(t) {
+            _ if !arena.contains_var(t, v) => {}
+            Node::Load(_) => {}
+            Node::Var(_) => return true,
+            n => crate::term::children(n, |c| stack.push(c)),
+        }
+    }
+    false
+}
+
 /// True if the address contains something that was read by row.
 fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
     rows.iter().any(|c| arena.contains_var(u.load.offset, *c))
@@ -199,7 +219,60 @@ pub fn home(
     let s = arena.from_poly(stride);
     let sc = arena.mul(s, ct);
     let rest = arena.sub(offset, sc);
-    if offset == own || first_of_row(arena, rest, s) {
+    if offset == own {
+        return Home::Row(s, vec![]);
+    }
+    if let Some(condition) = diagonal(arena, u, c, own, s, show) {
+        if arena.poly(s).constant_part() != 0 {
+            return Home::Mixed(format!("the row's number is a place within the row as well: {}", show(arena, offset)));
+        }
+        return match home_in(arena, u, (s, sc, rest), guarded, planes, show) {
+            Home::Row(s, mut conditions) => {
+                conditions.push(condition);
+                Home::Row(s, conditions)
+            }
+            other => other,
+        };
+    }
+    home_in(arena, u, (s, sc, rest), guarded, planes, show)
+}
+
+/// Rows that are a sum apart, `r*(a + b)`, may be places of a diagonal as well, `r*a + b*r`: the output's own rows say which, or else the host.
+fn diagonal(
+    arena: &mut Arena,
+    u: &LoadUse,
+    c: VarId,
+    own: TermId,
+    s: TermId,
+    show: &dyn Fn(&Arena, TermId) -> String,
+) -> Option<Condition> {
+    if arena.poly(s).terms.len() < 2 {
+        return None;
+    }
+    let ct = arena.var_term(c);
+    let mut stored = Poly::default();
+    for (m, k) in &arena.poly(own).terms {
+        let mut rest = m.clone();
+        if let Some(i) = rest.iter().position(|&t| t == ct) {
+            rest.remove(i);
+            stored = stored.add_scaled(&Poly { terms: vec![(rest, *k)] }, 1)?;
+        }
+    }
+    let text = format!("rows are {} apart", show(arena, s));
+    let room = arena.op("room", vec![s], crate::term::Sort::Int);
+    (arena.from_poly(stored) != s).then_some(Condition::Padded { base: u.load.base, text, room })
+}
+
+/// Where the rest of an address lies, beside the row of stride `s` that begins at `sc`.
+fn home_in(
+    arena: &mut Arena,
+    u: &LoadUse,
+    (s, sc, rest): (TermId, TermId, TermId),
+    guarded: bool,
+    planes: &Planes,
+    show: &dyn Fn(&Arena, TermId) -> String,
+) -> Home {
+    if first_of_row(arena, rest, s) {
         return Home::Row(s, vec![]);
     }
     if let Some((text, room)) = own_plane(arena, u, rest, sc, s, planes, show) {
@@ -358,9 +431,10 @@ fn layout(
         return bad(arena, "may read before the row");
     }
     // A multiple of the stride itself, or a shift by an argument, is another row, not a place within it.
-    for (m, _) in &arena.poly(rest).terms {
+    let constant = arena.as_int(s);
+    for (m, k) in &arena.poly(rest).terms {
         let shift = !m.is_empty() && m.iter().all(|&t| is_param(arena, t));
-        if shift || m.iter().any(|t| params.contains(t)) {
+        if shift || constant.is_some_and(|s| *k >= s) || m.iter().any(|t| params.contains(t)) {
             return bad(arena, "reads beyond the row");
         }
     }
@@ -478,21 +552,25 @@ fn masked(arena: &mut Arena, u: &LoadUse, rest: TermId) -> bool {
     })
 }
 
-/// Within a row of constant length: an index that only the number of iterations of a loop limits (as many splits as the row has).
+/// Within a row of constant length: an index that the number of iterations of a loop limits (as many splits as the row has), if that is not a
+/// constant: then what is read lies in the row or not, and that it does not was not shown.
 fn counted(arena: &mut Arena, u: &LoadUse, rest: TermId) -> bool {
     let p = arena.poly(rest);
-    p.terms.iter().all(|(m, k)| {
+    let mut open = false;
+    let known = p.terms.iter().all(|(m, k)| {
         let t = arena.from_poly(Poly { terms: vec![(m.clone(), *k)] });
         let bounded = arena.range(t).hi.is_some();
-        let limit = match m.as_slice() {
-            [x] => match *arena.node(*x) {
-                Node::Var(_) => u.facts.inequalities().iter().any(|f| f.coeff(m) < 0),
-                _ => false,
-            },
-            _ => false,
+        let limits: Vec<&Poly> = match m.as_slice() {
+            [x] if matches!(arena.node(*x), Node::Var(_)) => {
+                u.facts.inequalities().iter().filter(|f| f.coeff(m) < 0).collect()
+            }
+            _ => vec![],
         };
-        bounded || limit
-    })
+        let constant = |f: &&Poly| f.terms.iter().all(|(n, _)| n.is_empty() || n == m);
+        open |= !bounded && !limits.iter().any(constant);
+        bounded || !limits.is_empty()
+    });
+    known && open
 }
 
 /// True if a fact limits the variables of `rest` by something that is not a constant.

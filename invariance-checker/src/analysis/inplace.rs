@@ -1,121 +1,149 @@
 //! Kernels that read what they write: a load is a function of the launch's input only if it comes before every store that could
 //! change it, which needs that the cell it reads is written by its own program alone, and later.
 
-use super::site::Solved;
+use super::home::{Home, Planes, home};
+use super::site::{Like, Solved, solve};
+use super::usage::LoadUse;
 use super::verdict::Condition;
-use crate::eval::Effects;
-use crate::term::{Arena, Load, Node, TermId, VarKind};
+use crate::eval::{Effects, Site};
+use crate::term::Map as HashMap;
+use crate::term::{Arena, Facts, Node, Poly, TermId, VarId, VarKind};
 
-/// What a load of written memory needs to read the launch's input; an error says why it is not shown to.
+/// What a load of written memory needs to read the launch's input; an error says why it is not shown to. `base` holds in every launch.
 pub fn fault(
     arena: &mut Arena,
+    base: &Facts,
     effects: &Effects<'_>,
     site: &Solved<'_>,
-    load: &Load,
-) -> Result<Option<Condition>, String> {
-    let number = load.epoch - 1;
-    let Some((order, loops)) = effects.load_order.get(&number) else {
+    u: &LoadUse,
+) -> Result<Vec<Condition>, String> {
+    let Some((order, loops)) = effects.load_order.get(&(u.load.epoch - 1)) else {
         return Err("a load of written memory whose place in the program is not known".into());
     };
+    let mut needs = Vec::new();
     for (i, s) in effects.sites.iter().enumerate() {
-        let same = s.base == load.base || !matches!(arena.node(s.base), Node::ArgPtr(_));
-        if !same {
+        let known = matches!(arena.node(u.load.base), Node::ArgPtr(_)) && matches!(arena.node(s.base), Node::ArgPtr(_));
+        if known && s.base != u.load.base {
             continue;
         }
         if (i as u32) < *order {
             return Err("memory is read after the kernel may have written it".into());
         }
         // A loop around both repeats the load after the store.
-        let shared = effects.site_loops[i].iter().filter(|l| loops.contains(l)).count();
-        if shared > 0 && !iterations_apart(arena, site) {
-            return Err("memory is read again in a loop that writes it".into());
+        let around = effects.site_loops[i].iter().zip(&s.iterations);
+        let shared: Vec<VarId> = around.filter(|(l, _)| loops.contains(l)).map(|(_, v)| *v).collect();
+        let mut numbers = programs(arena, effects);
+        numbers.extend(&shared);
+        match owned(arena, base, site, s, u, &numbers) {
+            Some(more) => needs.extend(more),
+            None if !shared.is_empty() && !shared.iter().all(|v| place(arena, site, *v).is_some()) => {
+                return Err("memory is read again in a loop that writes it".into());
+            }
+            // A row of a list is the work of one program if the grid has one for each tile of it, which only the launch can say.
+            None if listed_alone(effects, site, u) => needs.push(Condition::OneWriter { base: u.load.base }),
+            None => return Err("reads memory that another program may have written".into()),
         }
     }
-    // The load must stay within the cells of its own program: the same program ids, as digits of the address.
-    if same_owner(arena, site, load) {
-        return Ok(None);
-    }
-    // A row of a list is the work of one program if the grid has one for each tile of it, which only the launch can say.
-    let listed = site.coords.list.iter().any(|c| c.listed);
-    let alone = effects.sites.iter().filter(|s| s.base == load.base).count() == 1;
-    match load.base == site.site.base && load.offset == site.offset && listed && alone {
-        true => Ok(Some(Condition::OneWriter { base: load.base })),
-        false => Err("reads memory that another program may have written".into()),
-    }
+    Ok(needs)
 }
 
-/// Every iteration around the store is a coordinate of its own.
-fn iterations_apart(arena: &mut Arena, site: &Solved<'_>) -> bool {
-    site.site.iterations.iter().all(|v| {
-        let t = arena.var_term(*v);
-        site.coords.solution.contains_key(&t)
+/// The program ids of all that the kernel writes.
+fn programs(arena: &Arena, effects: &Effects<'_>) -> Vec<VarId> {
+    let mut out: Vec<VarId> = Vec::new();
+    for t in effects.sites.iter().flat_map(|s| [s.offset, s.value, s.guard]) {
+        out.extend(arena.free_vars(t).iter().filter(|v| matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_))));
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+fn listed_alone(effects: &Effects<'_>, site: &Solved<'_>, u: &LoadUse) -> bool {
+    let listed = site.coords.list.iter().any(|c| c.listed);
+    let alone = effects.sites.iter().filter(|s| s.base == u.load.base).count() == 1;
+    u.load.base == site.site.base && u.load.offset == site.offset && listed && alone
+}
+
+/// Where a program id or an iteration stands in an address.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// It follows from the coordinates.
+    Solved(TermId),
+    /// It numbers blocks of so many places of a coordinate.
+    Block(usize, i128),
+}
+
+fn place(arena: &mut Arena, site: &Solved<'_>, v: VarId) -> Option<Place> {
+    let t = arena.var_term(v);
+    if let Some(&x) = site.coords.solution.get(&t)
+        && !arena.has_instance(x)
+    {
+        return Some(Place::Solved(x));
+    }
+    (0..site.coords.list.len()).find_map(|i| {
+        let c = &site.coords.list[i];
+        let k = arena.poly(c.definition).coeff(&[t]);
+        let rest = arena.add_scaled(c.definition, t, -k);
+        let r = arena.range(rest);
+        let within = k > 0 && r.lo.is_some_and(|lo| lo >= 0) && r.hi.is_some_and(|hi| hi < k);
+        within.then_some(Place::Block(i, k))
     })
 }
 
-/// The load reads the very cell that is stored, or a cell of the same row where rows belong to one program: the coordinates that were
-/// solved for program ids occur in it with the strides they have in the store.
-fn same_owner(arena: &mut Arena, site: &Solved<'_>, load: &Load) -> bool {
-    let pids_known =
-        |arena: &Arena, t: TermId| arena.free_vars(t).iter().all(|v| !arena.vars[v.0 as usize].kind.is_instance());
-    // Program ids that occur in the address must all be determined by coordinates, else two programs share a cell.
-    let mut used = Vec::new();
-    for t in [site.site.offset, site.site.value, site.site.guard] {
-        for v in arena.free_vars(t).to_vec() {
-            if matches!(arena.vars[v.0 as usize].kind, VarKind::Pid(_)) && !used.contains(&v) {
-                used.push(v);
-            }
+/// The cell that `u` reads, where `site` is made, is written by the store `writer` in the same program and iteration (`numbers`) if at all: it
+/// is the cell that is made there, or lies in a row that belongs to them. What that needs.
+fn owned(
+    arena: &mut Arena,
+    base: &Facts,
+    site: &Solved<'_>,
+    writer: &Site<'_>,
+    u: &LoadUse,
+    numbers: &[VarId],
+) -> Option<Vec<Condition>> {
+    let mut w = site.clone();
+    if writer.order != site.site.order {
+        let like = Like { listed: site.coords.list.iter().any(|c| c.listed), splits: site.coords.splits() };
+        w = solve(arena, base, writer, &like);
+        if w.coords.shape() != site.coords.shape() || w.coords.rest != site.coords.rest {
+            return None;
         }
+        // Both over the coordinates of `site`.
+        let pairs = w.coords.list.iter().zip(&site.coords.list);
+        let map: HashMap<TermId, TermId> = pairs.map(|(a, b)| (a.term, b.term)).collect();
+        w.offset = arena.subst(w.offset, &map);
+        w.coords.solution.values_mut().for_each(|x| *x = arena.subst(*x, &map));
     }
-    let mut determined = Vec::new();
-    for v in &used {
-        let t = arena.var_term(*v);
-        match site.coords.solution.get(&t) {
-            Some(&x) if pids_known(arena, x) => determined.push((*v, x)),
-            _ => {}
+    let mut places = Vec::new();
+    for &v in numbers {
+        let (at, there) = (place(arena, site, v)?, place(arena, &w, v)?);
+        if at != there {
+            return None;
         }
+        places.push(at);
     }
-    if load.offset == site.offset {
-        // The same cell: it is enough that its block belongs to one program.
-        return used.len() == determined.len() || block_is_one_program(arena, site, &used, &determined);
+    if u.load.offset == w.offset {
+        return Some(vec![]);
     }
-    if determined.len() != used.len() {
-        return false;
+    if !places.iter().all(|p| matches!(p, Place::Solved(_))) {
+        return None;
     }
-    // Each such coordinate must be a digit of the load's address with the store's stride.
-    for c in &site.coords.list {
-        if c.also != 0 {
-            return false;
-        }
-        let by_pid = c.solved.is_some_and(|t| used.iter().any(|v| *arena.node(t) == Node::Var(*v)));
-        if !by_pid {
+    // Rows of the program and of the iteration, one within the other: the load stays within each.
+    let (mut needs, mut within) = (Vec::new(), u.clone());
+    for (c, other) in site.coords.list.iter().zip(&w.coords.list) {
+        let solved = |t: TermId| numbers.iter().any(|v| *arena.node(t) == Node::Var(*v));
+        if !other.solved.is_some_and(solved) {
             continue;
         }
-        let mut m = c.stride.clone();
-        m.push(c.term);
-        m.sort_unstable();
-        if arena.poly(load.offset).coeff(&m) != c.factor {
-            return false;
+        let show = |a: &Arena, t: TermId| a.show(t, &|i| format!("arg{i}"));
+        let Home::Row(s, conditions) = home(arena, &within, c.var, w.offset, false, &Planes::new(), &show) else {
+            return None;
+        };
+        if other.also != 0 || s != arena.from_poly(Poly { terms: vec![(other.stride.clone(), other.factor)] }) {
+            return None;
         }
+        needs.extend(conditions);
+        let before = arena.mul(s, c.term);
+        within.load.offset = arena.sub(within.load.offset, before);
     }
-    true
-}
-
-/// Blocks of one axis do not overlap: each undetermined program id is multiplied with at least the block's extent in a coordinate whose
-/// block index was solved for.
-fn block_is_one_program(
-    arena: &mut Arena,
-    site: &Solved<'_>,
-    used: &[crate::term::VarId],
-    determined: &[(crate::term::VarId, TermId)],
-) -> bool {
-    used.iter().filter(|v| !determined.iter().any(|(d, _)| d == *v)).all(|v| {
-        let pid = arena.var_term(*v);
-        site.coords.list.iter().any(|c| {
-            let p = arena.poly(c.definition);
-            let k = p.coeff(&[pid]);
-            let rest = arena.add_scaled(c.definition, pid, -k);
-            let r = arena.range(rest);
-            k > 0 && r.lo.is_some_and(|lo| lo >= 0) && r.hi.is_some_and(|hi| hi < k)
-        })
-    })
+    Some(needs)
 }

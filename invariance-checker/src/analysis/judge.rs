@@ -200,11 +200,31 @@ fn judge<'m>(
     e: &mut Evaluator<'m>,
     effects: &Effects<'m>,
     mut solved: Solved<'m>,
-    mut problems: Vec<Problem>,
+    problems: Vec<Problem>,
     declared: &BTreeSet<TermId>,
 ) -> Judged<'m> {
     let summed = aggregate(&mut e.arena, &mut solved);
-    rows_exist(&mut e.arena, &mut solved);
+    let mut rows: BTreeSet<VarId> = solved.coords.list.iter().map(|c| c.var).collect();
+    loop {
+        let mut with = solved.clone();
+        let used = rows_exist(&mut e.arena, &mut with, &rows);
+        let out = judge_rows(e, effects, with, problems.clone(), declared, &summed);
+        // Which coordinates are rows shows only now.
+        if used.iter().all(|v| out.rows.contains(v)) {
+            return out;
+        }
+        rows.retain(|v| out.rows.contains(v));
+    }
+}
+
+fn judge_rows<'m>(
+    e: &mut Evaluator<'m>,
+    effects: &Effects<'m>,
+    mut solved: Solved<'m>,
+    mut problems: Vec<Problem>,
+    declared: &BTreeSet<TermId>,
+    summed: &[VarId],
+) -> Judged<'m> {
     if solved.owner.is_none() {
         let coordinates: Vec<(VarId, TermId)> = solved.coords.list.iter().map(|c| (c.var, c.term)).collect();
         if let Some((o, condition)) = owner::own(&mut e.arena, &[solved.value, solved.guard], &coordinates) {
@@ -222,7 +242,7 @@ fn judge<'m>(
     let alone = effects.sites.iter().filter(|s| s.base == solved.site.base).count() == 1;
     let usage = use_of(&mut e.arena, &base, &solved, !summed.is_empty(), alone);
     uncounted(e, effects, &solved, &mut problems);
-    for v in &summed {
+    for v in summed {
         if let VarKind::Pid(axis) = e.arena.vars[v.0 as usize].kind {
             bound_by_grid(&mut e.arena, &solved, *v, axis, &mut problems);
         }
@@ -258,9 +278,9 @@ fn judge<'m>(
         solved,
     };
     out.conditions.extend(places_in_row(&mut e.arena, &base, &out.solved));
-    value_problems(e, effects, &mut out, &summed);
+    value_problems(e, effects, &mut out, summed);
     let guarded = inner_guarded(&e.arena, &out.solved);
-    out.rows = pick_rows(e, &out, declared, guarded, &summed);
+    out.rows = pick_rows(e, &out, declared, guarded, summed);
     super::home::rule(e, &mut out, guarded);
     index_problems(&mut out);
     digits::packed_rows(&mut e.arena, &mut out, declared);
@@ -273,9 +293,10 @@ fn judge<'m>(
     out
 }
 
-/// A load masked by `row < extent` that the store is not: the claim is about rows that exist in both launches, so the mask holds, and that
-/// the extent is that of the rows is a condition.
-fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
+/// A load masked by `row < extent`: the claim is about rows that exist in both launches, so the mask holds. That what is stored beyond is padding
+/// is a condition. Only of the coordinates `rows`: how many places of a row are read says what the row
+/// holds. Those that it was used of.
+fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>, rows: &BTreeSet<VarId>) -> Vec<VarId> {
     let mut masks = Vec::new();
     arena.walk(solved.value, |_, n| {
         if let Node::Load(l) = n {
@@ -290,7 +311,7 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
             let coords: Vec<_> =
                 p.terms.iter().filter(|(m, _)| m.iter().any(|&t| !super::usage::is_param(arena, t))).collect();
             let [(m, k)] = coords.as_slice() else { continue };
-            let of_row = solved.coords.list.iter().any(|x| m.as_slice() == [x.term]);
+            let of_row = solved.coords.list.iter().any(|x| rows.contains(&x.var) && m.as_slice() == [x.term]);
             let named = p.terms.iter().any(|(m, _)| m.iter().any(|&t| super::usage::is_param(arena, t)));
             let (base, extent) = (l.base, c);
             if of_row && *k < 0 && named && !found.contains(&(base, extent)) {
@@ -298,7 +319,9 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
             }
         }
     }
+    let mut used = Vec::new();
     for (base, extent) in found {
+        used.extend(solved.coords.list.iter().map(|c| c.var).filter(|v| arena.contains_var(extent, *v)));
         solved.facts.assume(arena, extent);
         let text = arena.show(extent, &|i| format!("arg{i}"));
         let Node::Ge0(room) = *arena.node(extent) else { continue };
@@ -321,6 +344,7 @@ fn rows_exist(arena: &mut Arena, solved: &mut Solved<'_>) {
         arena.rules.insert("row-exists");
     }
     solved.value = arena.simplify(solved.value, &solved.facts);
+    used
 }
 
 fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool, alone: bool) -> Usage {
@@ -368,8 +392,8 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
             _ => {}
         });
         let placed = instances(arena, c).is_empty();
-        let counts_rows = i < guard && !of_block && extent(arena, c);
-        if (reads || !free) && (placed || (reads && of_block)) && !counts_rows && !listed::exists(arena, solved, c) {
+        let counts_rows = i < guard && (!of_block && extent(arena, c) || listed::exists(arena, solved, c));
+        if (reads || !free) && (placed || (reads && of_block)) && !counts_rows {
             walk_guard.push((c, before.clone()));
         }
         if i < guard && (placed || !reads) {
@@ -382,6 +406,9 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
         walk.visit(c, &facts, Role::Tree);
     }
     super::written::visit(&mut walk, solved, &outside);
+    for &c in &solved.chosen {
+        walk.visit(c, &outside, Role::Tree);
+    }
     if with_guard {
         // What decides which instances are combined; the range of a coordinate does not.
         for c in arena_parts {
@@ -389,6 +416,19 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
         }
     }
     walk.usage
+}
+
+/// Arguments and sizes of the grid in an address, but for those that only say where a number in it is read.
+fn params_of(arena: &Arena, offset: TermId) -> Vec<TermId> {
+    let (mut out, mut stack) = (Vec::new(), vec![offset]);
+    while let Some(t) = stack.pop() {
+        match arena.node(t) {
+            Node::Arg(_) | Node::NumPrograms(_) => out.push(t),
+            Node::Load(_) => {}
+            n => crate::term::children(n, |c| stack.push(c)),
+        }
+    }
+    out
 }
 
 fn loads_in(arena: &Arena, t: TermId) -> usize {
@@ -417,8 +457,13 @@ fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged
     }
     for u in out.usage.loads.clone() {
         if u.load.epoch > 0 {
-            match inplace::fault(&mut e.arena, effects, &out.solved, &u.load) {
-                Ok(needs) => out.conditions.extend(needs),
+            let base = launch_facts(e, &effects.assumed);
+            match inplace::fault(&mut e.arena, &base, effects, &out.solved, &u) {
+                Ok(needs) => {
+                    let rooms = needs.iter().filter(|c| c.room().is_some()).map(|c| (c.clone(), u.facts.clone()));
+                    out.rooms.extend(rooms);
+                    out.conditions.extend(needs);
+                }
                 Err(why) => out.problems.push(Problem::Schedule { why }),
             }
         }
@@ -490,6 +535,13 @@ fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>
                 j.problems.push(Problem::Batch { param: p, how });
             }
         }
+        // A stride that is computed from an argument of the batch cuts the output into other rows in another batch.
+        let strides = j.solved.coords.list.iter().flat_map(|c| c.stride.clone());
+        let computed = strides.filter(|t| !matches!(e.arena.node(*t), Node::Arg(_)));
+        let params: BTreeSet<TermId> = computed.flat_map(|t| params_of(&e.arena, t)).collect();
+        for param in params.into_iter().filter(|p| out.batch.contains(p)) {
+            j.problems.push(Problem::Batch { param, how: "decides what a row is" });
+        }
         for &p in &j.shared {
             out.given.insert(p);
             let declared = matches!(e.arena.node(p), Node::ArgPtr(i) if roles.batch.contains(i));
@@ -499,6 +551,17 @@ fn settle(e: &mut Evaluator<'_>, out: &mut Analysis<'_>, batch: BTreeSet<TermId>
                 .loads
                 .iter()
                 .any(|u| u.load.base == p && u.in_tree && e.arena.sort(u.term) == crate::term::Sort::Int);
+            // What launches agree on is read at the same places of it, so nothing of the batch may say where.
+            let moved =
+                j.usage.loads.iter().filter(|u| u.load.base == p).flat_map(|u| params_of(&e.arena, u.load.offset));
+            let moved: BTreeSet<TermId> = moved.collect();
+            for param in moved {
+                let grid = matches!(e.arena.node(param), Node::NumPrograms(_));
+                let problem = Problem::Batch { param, how: "moves what is read" };
+                if (grid || out.batch.contains(&param)) && !j.problems.contains(&problem) {
+                    j.problems.push(problem);
+                }
+            }
             if declared || (integer_shapes && !fixed && !j.rows.is_empty()) {
                 let how = if integer_shapes {
                     "points to a number of the whole batch that shapes the tree"

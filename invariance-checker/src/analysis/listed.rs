@@ -1,5 +1,6 @@
 //! Rows that a list names: `out[list[p]]` is the row of place p. What the host knows of such a list.
 
+use super::home::outside_of_loads;
 use super::judge::Judged;
 use super::site::Solved;
 use super::usage::{LoadUse, Role};
@@ -60,12 +61,13 @@ pub(super) fn blocks(arena: &mut Arena, j: &mut Judged<'_>) {
         for low in list[i + 1..].iter().filter(|l| l.listed && l.stride == high.stride) {
             let places = high.packed.map_or(0, |p| p.at);
             for u in &j.usage.loads {
-                let by_high = directly(arena, u.load.offset, high.var);
-                if by_high == directly(arena, u.load.offset, low.var) {
+                let by_high = outside_of_loads(arena, u.load.offset, high.var);
+                if by_high == outside_of_loads(arena, u.load.offset, low.var) {
                     continue;
                 }
                 match by_high {
-                    true if selects(arena, u) => {
+                    // The list itself names each row: no entry of it is that of a whole block.
+                    true if selects(arena, u) && !j.conditions.contains(&Condition::Distinct { base: u.load.base }) => {
                         j.conditions.insert(Condition::OwnerOfBlock { base: u.load.base, places });
                         arena.rules.insert("owner-of-block");
                     }
@@ -86,18 +88,4 @@ pub(super) fn blocks(arena: &mut Arena, j: &mut Judged<'_>) {
 /// An integer that is used in addresses, masks and branches alone.
 fn selects(arena: &Arena, u: &LoadUse) -> bool {
     arena.sort(u.term) == Sort::Int && matches!(u.role, Role::Index | Role::Tree)
-}
-
-/// True if the address contains the variable outside of loads.
-fn directly(arena: &Arena, offset: TermId, v: VarId) -> bool {
-    let mut stack = vec![offset];
-    while let Some(t) = stack.pop() {
-        match arena.node(t) {
-            _ if !arena.contains_var(t, v) => {}
-            Node::Load(_) => {}
-            Node::Var(_) => return true,
-            n => crate::term::children(n, |c| stack.push(c)),
-        }
-    }
-    false
 }

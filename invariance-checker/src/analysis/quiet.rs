@@ -67,7 +67,7 @@ impl Quiet<'_> {
             Node::Reduce(r) if r.at.is_none() && r.bodies.len() == 1 => {
                 let text = self.arena.text(r.combiner).to_owned();
                 let body = r.bodies[0];
-                let sum = text.starts_with("addf(") && self.is_const(body, 0.0);
+                let sum = adds(&text) && self.is_const(body, 0.0);
                 let extremum = r.order_free && (text.starts_with("max") || text.starts_with("min"));
                 let known = constant(self.arena, body).is_some() || self.arena.as_int(body).is_some();
                 if sum || extremum && known {
@@ -145,7 +145,7 @@ impl Quiet<'_> {
             Node::Ite(_, a, b) => self.plus(*a, open) && self.plus(*b, open),
             Node::Reduce(r) if r.bodies.len() == 1 => {
                 let text = self.arena.text(r.combiner);
-                (text.starts_with("addf(") || r.order_free) && self.plus(r.bodies[0], open)
+                (adds(text) || r.order_free) && self.plus(r.bodies[0], open)
             }
             Node::Carry(..) => {
                 let Some(s) = self.slot(t) else { return false };
@@ -284,6 +284,11 @@ impl Quiet<'_> {
         let bits = crate::float::encode(value, f, crate::float::Round::Nearest, false);
         self.arena.float(ty, bits)
     }
+}
+
+/// The combiner is one addition of floats, and nothing after it.
+fn adds(combiner: &str) -> bool {
+    combiner.starts_with("addf(%0,%1);->%2 ") || combiner.starts_with("addf(%1,%0);->%2 ")
 }
 
 fn plus_zero_times_positive(x: f64, y: f64) -> bool {

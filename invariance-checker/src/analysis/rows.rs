@@ -87,8 +87,10 @@ fn rows_by_address(
         .list
         .iter()
         .filter(|c| !c.remainder)
+        .filter(|c| {
+            !guard_params(&e.arena, &j.solved, c.var).is_disjoint(declared) || counted_by_stride(j, c, declared)
+        })
         .map(|c| c.var)
-        .filter(|c| !guard_params(&e.arena, &j.solved, *c).is_disjoint(declared))
         .collect();
     let name = |a: &Arena, t: TermId| a.show(t, &|i| format!("arg{i}"));
     let planes = planes_of(&mut e.arena, &j.usage.loads);
@@ -144,6 +146,15 @@ fn rows_by_address(
         skipped.push(c.var);
     }
     skipped
+}
+
+/// Where the stride of another coordinate is that of this one times a number of rows, this one numbers rows: r of `k*M + r`.
+fn counted_by_stride(j: &Judged<'_>, c: &Coord, counts: &BTreeSet<TermId>) -> bool {
+    j.solved.coords.list.iter().any(|above| {
+        let mut left = above.stride.clone();
+        let inside = c.stride.iter().all(|t| left.iter().position(|x| x == t).map(|i| left.remove(i)).is_some());
+        inside && matches!(left.as_slice(), [t] if counts.contains(t))
+    })
 }
 
 /// The number of a row that enters the value.

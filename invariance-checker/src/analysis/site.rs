@@ -26,6 +26,8 @@ pub struct Solved<'m> {
     pub cases: Vec<TermId>,
     /// The stores that were joined, each with the coordinates over its own instances.
     pub parts: Vec<Part<'m>>,
+    /// What keeps the store from meeting another one to the same memory, if that hangs on their guards.
+    pub chosen: Vec<TermId>,
     /// The row's sequence.
     pub owner: Option<Owner>,
     /// What was used on trust.
@@ -298,7 +300,7 @@ fn by_division(arena: &mut Arena, out: &mut Solved<'_>) -> bool {
     let value = arena.subst(out.value, &map);
     out.value = arena.simplify(value, &out.facts);
     out.offset = arena.subst(out.offset, &map);
-    for c in &mut out.cases {
+    for c in out.cases.iter_mut().chain(&mut out.chosen) {
         *c = arena.subst(*c, &map);
     }
     for v in out.coords.solution.values_mut() {
@@ -379,6 +381,7 @@ fn apply<'m>(
         facts,
         cases: vec![],
         parts: vec![],
+        chosen: vec![],
         owner: None,
         conditions: vec![],
         left,

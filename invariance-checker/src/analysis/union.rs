@@ -15,9 +15,22 @@ pub fn join<'m>(
     sites: &[Site<'m>],
 ) -> Vec<(Vec<Site<'m>>, Result<Solved<'m>, String>)> {
     let mut groups: Vec<Vec<Site<'m>>> = Vec::new();
+    // By operation: the parts of its guard without which it would meet another store.
+    let mut chosen: HashMap<u32, Vec<TermId>> = HashMap::default();
     for s in sites {
+        let mut meets_any = |arena: &mut Arena, g: &Vec<Site<'m>>| {
+            g.iter().any(|t| match apart(arena, base, s, t) {
+                Some(by) => {
+                    for (site, parts) in [s, t].iter().zip(by) {
+                        chosen.entry(site.op.number).or_default().extend(parts);
+                    }
+                    false
+                }
+                None => true,
+            })
+        };
         let (meets, apart): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut groups).into_iter().partition(|g| g.iter().any(|t| !never_meet(arena, base, s, t)));
+            std::mem::take(&mut groups).into_iter().partition(|g| meets_any(arena, g));
         groups = apart;
         // Program order decides which store is the later one.
         let mut all: Vec<Site<'m>> = meets.into_iter().flatten().chain([s.clone()]).collect();
@@ -36,6 +49,10 @@ pub fn join<'m>(
                 one.parts = vec![Part::of(one)];
             }
             super::site::divide(arena, one);
+            for c in g.iter().filter_map(|s| chosen.get(&s.op.number)).flatten() {
+                let c = arena.subst(*c, &one.coords.solution);
+                one.chosen.push(c);
+            }
         }
         out.extend(joined.into_iter().map(|one| (g.clone(), one)));
     }
@@ -68,6 +85,32 @@ fn alike<'m>(arena: &mut Arena, base: &Facts, sites: &[Site<'m>]) -> Option<(Vec
     let pins = pinned(arena, &mut solved);
     let (shape, rest) = (solved[0].coords.shape(), solved[0].coords.rest);
     solved.iter().all(|s| s.coords.shape() == shape && s.coords.rest == rest).then_some((solved, pins))
+}
+
+/// Whether two stores to one pointer cannot reach one element: the parts of each guard that this hangs on. Those say which of the two makes
+/// an element, like the cases of stores that are joined.
+fn apart(arena: &mut Arena, base: &Facts, a: &Site<'_>, b: &Site<'_>) -> Option<[Vec<TermId>; 2]> {
+    let mut guards = [arena.conjuncts(a.guard), arena.conjuncts(b.guard)];
+    let free = arena.bool(true);
+    let (bare_a, bare_b) = (Site { guard: free, ..a.clone() }, Site { guard: free, ..b.clone() });
+    if never_meet(arena, base, &bare_a, &bare_b) {
+        return Some(Default::default());
+    }
+    if !never_meet(arena, base, a, b) {
+        return None;
+    }
+    for side in 0..2 {
+        for part in guards[side].clone() {
+            let mut fewer = guards.clone();
+            fewer[side].retain(|c| *c != part);
+            let all = fewer.clone().map(|parts| arena.and(parts));
+            let (a, b) = (Site { guard: all[0], ..a.clone() }, Site { guard: all[1], ..b.clone() });
+            if never_meet(arena, base, &a, &b) {
+                guards = fewer;
+            }
+        }
+    }
+    Some(guards)
 }
 
 /// True if two stores to one pointer cannot reach one element, whatever programs make them. What is added to the same strides must differ:

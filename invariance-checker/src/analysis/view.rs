@@ -112,6 +112,10 @@ fn page(
     let var = arena.var(VarKind::Coord(u32::MAX), "page", Range { lo: Some(0), hi: None });
     let term = arena.var_term(var);
     let parts = parts_of(arena, u.load.offset, number, term);
+    // The quotient alone names several pages at once: what lies there is shared with whoever has the others.
+    if parts.len() == 1 && !parts.contains_key(&number) {
+        return None;
+    }
     let mut moved = u.clone();
     moved.load.offset = arena.subst(u.load.offset, &parts);
     if arena.any(moved.load.offset, |n| n == arena.node(number)) {
@@ -191,7 +195,15 @@ fn constant_size(
     let elsewhere = arena.any(rest, |n| *n == *arena.node(number));
     let shift = arena.poly(rest).terms.iter().any(|(m, _)| !m.is_empty() && m.iter().all(|&t| is_param(arena, t)));
     let beyond = arena.add_const(rest, -size);
-    if size <= 0 || elsewhere || shift || !u.facts.proves_hard(arena, rest) || u.facts.proves_hard(arena, beyond) {
+    // A number of whole pages beyond is another page.
+    let whole = arena.poly(rest).terms.iter().any(|(_, k)| k.abs() >= size);
+    if size <= 0
+        || whole
+        || elsewhere
+        || shift
+        || !u.facts.proves_hard(arena, rest)
+        || u.facts.proves_hard(arena, beyond)
+    {
         return None;
     }
     let stride = arena.int(size);

@@ -92,7 +92,7 @@ impl<'m> Tables<'m> {
                 t.block(&mut defs, block, None);
                 defs.edges(id, &block.end);
             }
-            defs.cyclic = has_cycle(&defs.preds);
+            defs.cyclic = defs.in_order().len() < defs.preds.len();
             t.functions.push(defs);
         }
         t
@@ -157,6 +157,25 @@ impl<'m> Tables<'m> {
 }
 
 impl<'m> Defs<'m> {
+    /// The blocks in an order in which each comes after all from which control reaches it, which that of the text need not be. Blocks of a cycle are left out.
+    pub fn in_order(&self) -> Vec<BlockId> {
+        // Peel off blocks whose predecessors are all peeled off; one of a cycle never becomes free.
+        let mut done = vec![false; self.preds.len()];
+        let mut out = Vec::new();
+        loop {
+            let before = out.len();
+            for i in 0..done.len() {
+                if !done[i] && self.preds[i].iter().all(|e| done[e.from.0 as usize]) {
+                    done[i] = true;
+                    out.push(BlockId(i as u32));
+                }
+            }
+            if out.len() == before {
+                return out;
+            }
+        }
+    }
+
     fn edges(&mut self, from: BlockId, end: &'m Terminator) {
         match end {
             Terminator::Branch(t) => {
@@ -169,21 +188,6 @@ impl<'m> Defs<'m> {
             }
             Terminator::Return(values) => self.returns.push((from, values)),
             _ => {}
-        }
-    }
-}
-
-fn has_cycle(preds: &[Vec<Edge<'_>>]) -> bool {
-    // Peel off blocks whose predecessors are all peeled off; a cycle never becomes free.
-    let mut done = vec![false; preds.len()];
-    loop {
-        let before = done.iter().filter(|d| **d).count();
-        for i in 0..preds.len() {
-            done[i] = done[i] || preds[i].iter().all(|e| done[e.from.0 as usize]);
-        }
-        let after = done.iter().filter(|d| **d).count();
-        if after == preds.len() || after == before {
-            return after != preds.len();
         }
     }
 }

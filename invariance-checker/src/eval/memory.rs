@@ -34,7 +34,6 @@ impl<'m> Evaluator<'m> {
             return self.arena.opaque("load of a block pointer", op.number, vec![], Sort::Data);
         };
         let p = self.eval(ctx, *ptr, idx);
-        let (base, offset) = self.pointer(p);
         let mask = match mask {
             Some(m) => self.eval(ctx, *m, idx),
             None => self.arena.bool(true),
@@ -46,7 +45,28 @@ impl<'m> Evaluator<'m> {
                 self.arena.intern(Node::Undef(op.number), sort)
             }
         };
-        self.read(ctx, op.number, (base, offset), mask, other, elem, *volatile)
+        self.read_chosen(ctx, op.number, p, (mask, other), (elem, *volatile))
+    }
+
+    /// What is read through a pointer that a condition chooses is chosen by it: `*(c ? p : q)` is `c ? *p : *q`.
+    fn read_chosen(
+        &mut self,
+        ctx: Ctx,
+        number: u32,
+        p: TermId,
+        (mask, other): (TermId, TermId),
+        (elem, volatile): (Elem, bool),
+    ) -> TermId {
+        if let Node::Ite(c, p, q) = *self.arena.node(p) {
+            let not = self.arena.not(c);
+            let sides = [(p, c), (q, not)].map(|(p, c)| {
+                let mask = self.arena.and([mask, c]);
+                self.read_chosen(ctx, number, p, (mask, other), (elem, volatile))
+            });
+            return self.arena.ite(c, sides[0], sides[1]);
+        }
+        let at = self.pointer(p);
+        self.read(ctx, number, at, mask, other, elem, volatile)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -78,9 +98,17 @@ impl<'m> Evaluator<'m> {
         self.arena.load(Load { base, offset, mask, other, ty, volatile, epoch }, sort)
     }
 
-    /// A pointer that was itself read from memory: assumed not to alias any argument.
+    /// A pointer that was itself read from memory: assumed not to alias any argument. One made of an argument is none, whatever else was read.
     fn is_loaded_pointer(&self, base: TermId) -> bool {
-        self.arena.any(base, |n| matches!(n, Node::Load(_)))
+        let (mut loaded, mut stack) = (false, vec![base]);
+        while let Some(t) = stack.pop() {
+            match self.arena.node(t) {
+                Node::Load(_) => loaded = true,
+                Node::ArgPtr(_) | Node::Carry(..) | Node::Opaque(..) => return false,
+                n => crate::term::children(n, |c| stack.push(c)),
+            }
+        }
+        loaded
     }
 
     fn frame(&self, ctx: Ctx) -> Ctx {

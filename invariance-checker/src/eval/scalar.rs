@@ -1,7 +1,8 @@
 //! Elementwise operations on evaluated operands.
 
+use super::tensor::in_manner;
 use super::{Ctx, Evaluator, scalar_sort};
-use crate::ir::{BinaryOp, CastOp, CmpI, Elem, Scalar, Value};
+use crate::ir::{BinaryOp, CastOp, CmpI, Elem, Op, Scalar, Value};
 use crate::term::{Node, Sort, TermId};
 
 /// Multipliers and addends from here on are taken as meant to wrap (random number generators, hashes).
@@ -22,15 +23,21 @@ impl<'m> Evaluator<'m> {
         }
     }
 
-    pub(super) fn binary(&mut self, ctx: Ctx, op: BinaryOp, a: Value, b: Value, idx: &[TermId]) -> TermId {
+    pub(super) fn binary(&mut self, ctx: Ctx, whole: &Op, op: BinaryOp, a: Value, b: Value, idx: &[TermId]) -> TermId {
         let elem = self.ty(ctx, a).elem();
         let (x, y) = (self.eval(ctx, a, idx), self.eval(ctx, b, idx));
         match elem {
             Some(Elem::Scalar(s)) if s == Scalar::BOOL => self.binary_bool(op, x, y),
-            Some(Elem::Scalar(s)) if s.is_int() => self.binary_int(op, s, x, y),
+            Some(Elem::Scalar(s)) if s.is_int() => {
+                let t = self.binary_int(op, s, x, y);
+                match self.fits(t, s) {
+                    true => t,
+                    false => self.arena.op(&format!("{op:?} {s}").to_lowercase(), vec![x, y], Sort::Int),
+                }
+            }
             Some(Elem::Scalar(s)) => {
                 let name = format!("{} {s}", format!("{op:?}").to_lowercase());
-                self.arena.op(&name, vec![x, y], Sort::Data)
+                self.arena.op(&in_manner(&name, whole), vec![x, y], Sort::Data)
             }
             _ => self.arena.op(&format!("{op:?}").to_lowercase(), vec![x, y], Sort::Data),
         }
@@ -46,6 +53,20 @@ impl<'m> Evaluator<'m> {
             }
             _ => self.arena.op(&format!("{op:?} i1").to_lowercase(), vec![x, y], Sort::Bool),
         }
+    }
+
+    /// That an index does not wrap is assumed of 32 and 64 bits alone. A number of fewer bits soon wraps: there the mathematical result
+    /// stands for the machine's only if its range is within the type. A constant must fit in any type.
+    fn fits(&mut self, t: TermId, s: Scalar) -> bool {
+        let w = match s {
+            Scalar::Int(w) => w.clamp(1, 64),
+            _ => 64,
+        };
+        if w >= 32 && self.arena.as_int(t).is_none() {
+            return true;
+        }
+        let r = self.arena.range(t);
+        r.lo.is_some_and(|lo| lo >= -(1 << (w - 1))) && r.hi.is_some_and(|hi| hi < 1 << (w - 1))
     }
 
     fn not_negative(&mut self, t: TermId) -> bool {
@@ -146,7 +167,7 @@ impl<'m> Evaluator<'m> {
         }
     }
 
-    pub(super) fn cast(&mut self, ctx: Ctx, op: CastOp, x: Value, to: Elem, idx: &[TermId]) -> TermId {
+    pub(super) fn cast(&mut self, ctx: Ctx, whole: &Op, op: CastOp, x: Value, to: Elem, idx: &[TermId]) -> TermId {
         let from = self.ty(ctx, x).elem();
         let v = self.eval(ctx, x, idx);
         let (Some(from), sort) = (
@@ -193,7 +214,7 @@ impl<'m> Evaluator<'m> {
             CastOp::FpToFp(r) => format!("fptofp {from} {to} {r:?}"),
             _ => format!("{} {from} {to}", format!("{op:?}").to_lowercase()),
         };
-        self.arena.op(&name, vec![v], sort)
+        self.arena.op(&in_manner(&name, whole), vec![v], sort)
     }
 
     /// A float value's constant list entry; indices that are not constant give an uninterpreted choice.

@@ -2,7 +2,7 @@
 
 use super::tensor::{pointee, store_shape};
 use super::{Ctx, Evaluator, OpRef};
-use crate::ir::{AtomicOp, Block, BlockId, OpKind, Scalar, Value};
+use crate::ir::{AtomicOp, Block, OpKind, Scalar, Value};
 use crate::term::{Node, Range, Sort, TermId, VarId, VarKind};
 
 /// What a site does to memory.
@@ -121,10 +121,10 @@ impl<'m> Evaluator<'m> {
             }
             return;
         }
-        for (i, block) in f.blocks.iter().enumerate() {
-            let path = self.path_condition(place.ctx, BlockId(i as u32));
+        for id in self.tables.functions[function].in_order() {
+            let path = self.path_condition(place.ctx, id);
             let guard = self.arena.and([place.guard, path]);
-            self.walk_block(block, &Place { guard, ..place.clone() }, out);
+            self.walk_block(f.block(id), &Place { guard, ..place.clone() }, out);
         }
     }
 
@@ -165,7 +165,12 @@ impl<'m> Evaluator<'m> {
                 let float = self.ty(place.ctx, *value).scalar_elem().is_some_and(|s| s.is_float());
                 let kind = match kind {
                     R::Add if float => AtomicOp::FAdd,
-                    R::Add | R::Inc | R::Dec => AtomicOp::Add,
+                    R::Add => AtomicOp::Add,
+                    R::Inc | R::Dec => {
+                        // They wrap at the value that is given, so several do not commute.
+                        out.unknown.push(Effect { op, what: "an increment that wraps".into() });
+                        return;
+                    }
                     R::Min => AtomicOp::Min,
                     R::Max => AtomicOp::Max,
                     R::And => AtomicOp::And,
@@ -229,6 +234,9 @@ impl<'m> Evaluator<'m> {
             }
             OpKind::Unknown { name, .. } => {
                 out.unknown.push(Effect { op, what: format!("operation {name}") });
+            }
+            OpKind::Reduce { combiner, .. } | OpKind::Scan { combiner, .. } if has_effects(self, combiner, 0) => {
+                out.unknown.push(Effect { op, what: "a combiner that stores".into() });
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use super::{Ctx, Evaluator, OpRef, assembly, scalar_sort, sort_of};
 use crate::ir::{
-    BinaryOp, Block, CastOp, Elem, Elements, Float, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value,
+    BinaryOp, Block, CastOp, Elem, Elements, Float, Function, Op, OpKind, Scalar, ScaledElem, Terminator, Type, Value,
 };
 use crate::term::Map as HashMap;
 use crate::term::{Chain, Node, Reduce, Sort, TermId};
@@ -22,13 +22,13 @@ impl<'m> Evaluator<'m> {
             OpKind::ProgramId(axis) => self.pid(*axis as u8),
             OpKind::NumPrograms(axis) => self.arena.intern(Node::NumPrograms(*axis as u8), Sort::Int),
             OpKind::MakeRange { start, .. } => self.arena.add_const(idx[0], i128::from(*start)),
-            OpKind::Binary { op, a, b } => self.binary(ctx, *op, *a, *b, idx),
+            OpKind::Binary { op: what, a, b } => self.binary(ctx, op.op, *what, *a, *b, idx),
             OpKind::CmpI { pred, a, b } => self.cmpi(ctx, *pred, *a, *b, idx),
             OpKind::Cast { op: CastOp::PtrToInt, .. } => {
                 self.poison("the address of a buffer is used as a number", ctx, op, sort)
             }
             OpKind::Cast { op: cast, x } => match ty.elem() {
-                Some(to) => self.cast(ctx, *cast, *x, to, idx),
+                Some(to) => self.cast(ctx, op.op, *cast, *x, to, idx),
                 None => self.arena.opaque("cast", op.number, vec![], sort),
             },
             OpKind::Select { cond, then, otherwise } => {
@@ -38,14 +38,14 @@ impl<'m> Evaluator<'m> {
                 self.arena.ite(c, a, b)
             }
             OpKind::Unary { .. } | OpKind::CmpF { .. } | OpKind::Fma { .. } | OpKind::Clamp { .. } => {
-                self.elementwise(ctx, op, idx, sort)
+                self.elementwise(ctx, op, k, idx, sort)
             }
-            OpKind::Extern { pure: true, symbol, .. } if is_math(symbol) => self.elementwise(ctx, op, idx, sort),
+            OpKind::Extern { pure: true, symbol, .. } if is_math(symbol) => self.elementwise(ctx, op, k, idx, sort),
             OpKind::Extern { .. } => self.poison("a library function that is impure or unknown", ctx, op, sort),
             OpKind::InlineAsm { pure: true, packed: 0 | 1, asm, constraints, .. }
                 if assembly::is_function(asm, constraints) =>
             {
-                self.elementwise(ctx, op, idx, sort)
+                self.elementwise(ctx, op, k, idx, sort)
             }
             OpKind::InlineAsm { .. } => {
                 self.poison("inline assembly that may couple lanes, or read more than its operands", ctx, op, sort)
@@ -95,10 +95,10 @@ impl<'m> Evaluator<'m> {
     }
 
     /// An uninterpreted operation whose lanes do not see each other.
-    fn elementwise(&mut self, ctx: Ctx, op: OpRef<'m>, idx: &[TermId], sort: Sort) -> TermId {
+    fn elementwise(&mut self, ctx: Ctx, op: OpRef<'m>, k: usize, idx: &[TermId], sort: Sort) -> TermId {
         let operands = op.op.kind.operands();
         let elem = operands.first().and_then(|v| self.ty(ctx, *v).elem()).map_or(String::new(), |e| e.to_string());
-        let to = self.ty(ctx, op.op.results[0]).elem().map_or(String::new(), |e| e.to_string());
+        let to = self.ty(ctx, op.op.results[k]).elem().map_or(String::new(), |e| e.to_string());
         let name = match &op.op.kind {
             OpKind::Unary { op, .. } => format!("{} {elem}", format!("{op:?}").to_lowercase()),
             OpKind::CmpF { pred, .. } => format!("cmpf {pred:?} {elem}"),
@@ -106,12 +106,12 @@ impl<'m> Evaluator<'m> {
             OpKind::Clamp { propagate_nan, .. } => format!("clamp {elem} nan={propagate_nan}"),
             OpKind::Extern { symbol, .. } => format!("extern {symbol} {elem} {to}"),
             OpKind::InlineAsm { asm, constraints, .. } => {
-                format!("asm {elem} {to} result={} {constraints} {asm}", op.op.results.len())
+                format!("asm {elem} {to} result={k} of {} {constraints} {asm}", op.op.results.len())
             }
             _ => "op".to_owned(),
         };
         let args = operands.iter().map(|v| self.eval(ctx, *v, idx)).collect();
-        self.arena.op(&name, args, sort)
+        self.arena.op(&in_manner(&name, op.op), args, sort)
     }
 
     fn reindex(&mut self, ctx: Ctx, op: OpRef<'m>, k: usize, idx: &[TermId], sort: Sort) -> TermId {
@@ -185,13 +185,16 @@ impl<'m> Evaluator<'m> {
         let len = ta.shape()[rank - 1] as u64;
         let elems = [ta, tb, tacc].map(|t| t.scalar_elem());
         let half = |e: Option<Scalar>| matches!(e, Some(Scalar::Float(Float::F16 | Float::Bf16)));
-        let flat = half(elems[0]) && elems[0] == elems[1] && elems[2] == Some(Scalar::F32) && *max_imprecise == 0;
+        let plain = in_manner("", op.op).is_empty();
+        let flat =
+            plain && half(elems[0]) && elems[0] == elems[1] && elems[2] == Some(Scalar::F32) && *max_imprecise == 0;
         let name = |e: Option<Scalar>| e.map_or(String::new(), |e| e.to_string());
         let mut tag = format!("{} {} {}", name(elems[0]), name(elems[1]), name(elems[2]));
         if !flat {
             // Operand precision means nothing for 16-bit floats; the other tiles are kept apart by their shape.
             let _ = write!(tag, " {precision:?} {max_imprecise} {:?}x{:?}", ta.shape(), tb.shape());
         }
+        let tag = in_manner(&tag, op.op);
         let binder = self.binder(ctx, op.number, "k", Some(len));
         let kt = self.arena.var_term(binder);
         let (mut ia, mut ib) = (idx.to_vec(), idx.to_vec());
@@ -226,7 +229,8 @@ impl<'m> Evaluator<'m> {
             }
             *out = Some(self.arena.op("scaled", parts, Sort::Data));
         }
-        let tag = format!("scaled {a_elem:?} {b_elem:?} fast={fast_math} {:?}", self.ty(ctx, *a).shape());
+        let shapes = [*a, *b].map(|v| self.ty(ctx, v).shape().to_vec());
+        let tag = format!("scaled {a_elem:?} {b_elem:?} fast={fast_math} {:?}x{:?}", shapes[0], shapes[1]);
         let (tag, acc) = (self.arena.sym(&tag), self.eval(ctx, *acc, idx));
         let (a, b) = (sides[0].1.expect("just set"), sides[1].1.expect("just set"));
         self.arena.intern(Node::Chain(Box::new(Chain { tag, flat: false, len, binder, acc, a, b })), sort)
@@ -267,12 +271,13 @@ impl<'m> Evaluator<'m> {
             None => args.iter().map(|v| self.eval(ctx, *v, &at)).collect(),
         };
         let sort = sort_of(self.ty(ctx, op.op.results[k]));
-        let (text, captured) = combiner_text(combiner, &|v| self.constant_text(ctx, v));
-        if captured {
-            return self.poison("a combiner that reads values from outside", ctx, op, sort);
-        }
+        let elems: Vec<String> = args.iter().filter_map(|v| self.ty(ctx, *v).elem()).map(|e| e.to_string()).collect();
+        let function = self.tables.functions[self.function_of(ctx)].function;
+        let Some(text) = combiner_text(function, combiner, &|v| self.constant_text(ctx, v)) else {
+            return self.poison("a combiner that is more than arithmetic on its operands", ctx, op, sort);
+        };
         let order_free = scan.is_none() && is_order_free(combiner);
-        let mut text = format!("{text} {}", ty.elem().map_or(String::new(), |e| e.to_string()));
+        let mut text = in_manner(&format!("{text} {}", elems.join(",")), op.op);
         if let Some(reverse) = scan {
             let _ = write!(text, " scan reverse={reverse}");
         }
@@ -349,28 +354,35 @@ fn is_order_free(block: &Block) -> bool {
         )
 }
 
-/// The combiner as text with values renumbered; true if it reads something from outside other than a constant.
-fn combiner_text(block: &Block, constant: &dyn Fn(Value) -> Option<String>) -> (String, bool) {
+/// The name of an operation with its own attributes that say in which manner it computes (fast math, a rounding mode): another manner may
+/// make other bits. Names with a dot are notes of a dialect, and what an integer operation promises about overflow changes nothing.
+pub(super) fn in_manner(name: &str, op: &Op) -> String {
+    let own = op.attrs.iter().filter(|(n, _)| !n.contains('.') && n != "overflowFlags");
+    let text: String = own.map(|(n, v)| format!("{n}={v:?},")).filter(|t| !t.is_empty()).collect();
+    match (text.is_empty(), name.split_once(' ')) {
+        (true, _) => name.to_owned(),
+        (false, Some((word, types))) => format!("{word}<{}> {types}", text.replace(' ', "")),
+        (false, None) => format!("{name}<{}>", text.replace(' ', "")),
+    }
+}
+
+/// The combiner as text with values renumbered, and with the types that its operands do not say. `None` if it reads something from outside that is no
+/// constant, or holds anything but arithmetic: the number of the program, say, needs no operand.
+fn combiner_text(function: &Function, block: &Block, constant: &dyn Fn(Value) -> Option<String>) -> Option<String> {
     let mut names: HashMap<Value, usize> = HashMap::default();
     block.params.iter().enumerate().for_each(|(i, v)| {
         names.insert(*v, i);
     });
-    let mut captured = false;
+    let use_of =
+        |v: &Value, names: &HashMap<Value, usize>| names.get(v).map(|i| format!("%{i}")).or_else(|| constant(*v));
     let mut out = String::new();
-    let mut use_of = |v: &Value, names: &HashMap<Value, usize>| match names.get(v) {
-        Some(i) => format!("%{i}"),
-        None => constant(*v).unwrap_or_else(|| {
-            captured = true;
-            "%?".to_owned()
-        }),
-    };
     for op in &block.ops {
-        if !op.kind.blocks().is_empty() {
-            return (out, true);
+        if !is_arithmetic(&op.kind) {
+            return None;
         }
         let mut kind = op.kind.clone();
         kind.operands_mut(|v| *v = Value(0));
-        let args: Vec<String> = op.kind.operands().iter().map(|v| use_of(v, &names)).collect();
+        let args: Vec<String> = op.kind.operands().iter().map(|v| use_of(v, &names)).collect::<Option<_>>()?;
         for r in &op.results {
             let next = names.len();
             names.insert(*r, next);
@@ -380,13 +392,34 @@ fn combiner_text(block: &Block, constant: &dyn Fn(Value) -> Option<String>) -> (
             OpKind::Binary { op, .. } => format!("{op:?}").to_lowercase(),
             _ => kind.chars().filter(|c| !c.is_whitespace()).collect(),
         };
-        let _ = write!(out, "{short}({});", args.join(","));
+        let _ = write!(out, "{}({})", in_manner(&short, op), args.join(","));
+        if !matches!(op.kind, OpKind::Binary { .. }) {
+            op.results.iter().for_each(|r| {
+                let _ = write!(out, ":{}", function.ty(*r));
+            });
+        }
+        out.push(';');
     }
     if let Terminator::Yield(vs) = &block.end {
-        let vs: Vec<String> = vs.iter().map(|v| use_of(v, &names)).collect();
+        let vs: Vec<String> = vs.iter().map(|v| use_of(v, &names)).collect::<Option<_>>()?;
         let _ = write!(out, "->{}", vs.join(","));
     }
-    (out, captured)
+    Some(out)
+}
+
+/// Functions of their operands alone, lane by lane.
+fn is_arithmetic(kind: &OpKind) -> bool {
+    use OpKind::{Binary, Clamp, CmpF, CmpI, Constant, Fma, Select, Unary};
+    match kind {
+        Constant(_) | Unary { .. } | Binary { .. } | CmpI { .. } | CmpF { .. } => true,
+        Select { .. } | Fma { .. } | Clamp { .. } => true,
+        OpKind::Cast { op, .. } => *op != CastOp::PtrToInt,
+        OpKind::Extern { pure: true, symbol, .. } => is_math(symbol),
+        OpKind::InlineAsm { pure: true, packed: 0 | 1, asm, constraints, .. } => {
+            assembly::is_function(asm, constraints)
+        }
+        _ => false,
+    }
 }
 
 /// Extents and element type for index variables of a stored tensor.

@@ -25,6 +25,7 @@ pub fn refuted() -> Report {
             rows: vec!["c0".into()],
             packed: None,
             digest: None,
+            stored: String::new(),
             tree: tree(1, "x"),
             source: Some("splits.py:9:5".into()),
             line: 2,
@@ -32,6 +33,7 @@ pub fn refuted() -> Report {
         digest: None,
         digest_by_name: None,
         layout_needed: false,
+        instruction_needed: false,
         specialises: vec![],
         reasons: vec![
             Reason { text: "M shapes the tree".into(), source: Some("splits.py:9:5".into()), line: 2 },
