@@ -134,7 +134,12 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
             mixed.entry(base).or_insert_with(|| "is read by row and also at places that data decides".into());
         }
     }
-    let views = view::judge(&mut e.arena, &j.usage, &j.placed, &planes, &name);
+    let lists = j.conditions.iter().filter_map(|c| match c {
+        Condition::Distinct { base } => Some(*base),
+        _ => None,
+    });
+    let lists: BTreeSet<TermId> = lists.collect();
+    let views = view::judge(&mut e.arena, &j.usage, &j.placed, &lists, &planes, &name);
     j.placed.retain(|(base, _)| views.whole.contains(base) || !views.pages.iter().any(|(b, _)| b == base));
     j.placed.extend(views.pages.into_iter().filter(|(b, _)| !views.whole.contains(b)));
     j.whole = views.whole;

@@ -29,6 +29,7 @@ pub fn judge(
     arena: &mut Arena,
     usage: &Usage,
     placed: &BTreeSet<(TermId, TermId)>,
+    lists: &BTreeSet<TermId>,
     planes: &Planes,
     show: &dyn Fn(&Arena, TermId) -> String,
 ) -> Views {
@@ -48,7 +49,7 @@ pub fn judge(
         }
         let mut paged = Vec::new();
         for &pointer in &numbers {
-            match page(arena, u, pointer, planes, show) {
+            match page(arena, u, pointer, lists, planes, show) {
                 Some(Home::Row(stride, conditions)) => {
                     if *strides.entry((base, pointer)).or_insert(stride) != stride {
                         as_data.insert(pointer);
@@ -92,6 +93,7 @@ fn page(
     arena: &mut Arena,
     u: &LoadUse,
     through: TermId,
+    lists: &BTreeSet<TermId>,
     planes: &Planes,
     show: &dyn Fn(&Arena, TermId) -> String,
 ) -> Option<Home> {
@@ -112,8 +114,9 @@ fn page(
     let var = arena.var(VarKind::Coord(u32::MAX), "page", Range { lo: Some(0), hi: None });
     let term = arena.var_term(var);
     let parts = parts_of(arena, u.load.offset, number, term);
-    // The quotient alone names several pages at once: what lies there is shared with whoever has the others.
-    if parts.len() == 1 && !parts.contains_key(&number) {
+    // The quotient alone names several pages at once: what lies there is shared with whoever has the others. An entry of the list of rows is
+    // the row itself, of which there may be several to a token.
+    if parts.len() == 1 && !parts.contains_key(&number) && !lists.contains(&through) {
         return None;
     }
     let mut moved = u.clone();
