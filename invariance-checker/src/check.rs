@@ -8,6 +8,7 @@ use crate::term::smt::Solver;
 use crate::term::{Arena, Node, TermId};
 use crate::tree::Trees;
 use crate::witness::{self, Place, Recipe};
+use cpu_time::ThreadTime;
 use reduction_tree::tree::{Op, Tree};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -24,9 +25,9 @@ pub struct Options {
     pub allow: Vec<String>,
     /// Names the layout of reductions (from the sibling `.ttgir`), for the digest.
     pub layout: Option<String>,
-    /// Ends the analysis: CPU time of its thread.
+    /// For all of one kernel, the search for a witness included: CPU time of the thread.
     pub timeout: Duration,
-    /// Ends the search for a witness; zero means no search.
+    /// The most of it that the search for a witness may take; zero means no search.
     pub witness_budget: Duration,
     /// Whom to ask about index arithmetic that the built-in provers do not decide.
     pub solver: SolverChoice,
@@ -286,19 +287,20 @@ fn unknown(module: &Module, why: &str) -> Report {
 }
 
 fn check_here(module: &Module, options: &Options) -> Report {
-    let start = Instant::now();
+    let (start, clock) = (Instant::now(), ThreadTime::now());
+    let left = || options.timeout.saturating_sub(clock.elapsed());
     let Some(mut best) = Attempt::new(module, options, None) else {
         return unknown(module, "the file has no single public kernel");
     };
     // Most kernels never need the solver. It sees more than the other provers, so what it finds is at least as good.
     if best.may_improve()
         && let Some(solver) = solver_of(&options.solver)
-        && let Some(second) = Attempt::new(module, options, Some(solver))
+        && let Some(second) = Attempt::new(module, &Options { timeout: left(), ..options.clone() }, Some(solver))
         && !second.stopped
     {
         best = second;
     }
-    best.refute(options);
+    best.refute(options.witness_budget.min(left()));
     let Attempt { mut report, e, .. } = best;
     report.rules = e.arena.rules.iter().map(|r| (*r).to_owned()).collect();
     report.solver = e.arena.solver.as_ref().map(|s| SolverLine { asked: s.asked, proved: s.proved });
@@ -354,8 +356,8 @@ impl<'m> Attempt<'m> {
     }
 
     /// Looks for two launches that differ.
-    fn refute(&mut self, options: &Options) {
-        if self.report.verdict != Verdict::Unknown || self.stopped || options.witness_budget.is_zero() {
+    fn refute(&mut self, budget: Duration) {
+        if self.report.verdict != Verdict::Unknown || self.stopped || budget.is_zero() {
             return;
         }
         let e = &mut self.e;
@@ -368,7 +370,7 @@ impl<'m> Attempt<'m> {
             .collect();
         // The search asks provers about numbers, which need no solver.
         let solver = e.arena.solver.take();
-        let found = witness::search(e, &self.analysis, &pointers, options.witness_budget);
+        let found = witness::search(e, &self.analysis, &pointers, budget);
         e.arena.solver = solver;
         let Some((w, shown)) = found else { return };
         let at = match w.coordinates.as_slice() {

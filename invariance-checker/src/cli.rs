@@ -57,10 +57,10 @@ pub struct Cli {
     /// Print only what is not INVARIANT.
     #[arg(long)]
     pub quiet: bool,
-    /// Seconds for the analysis of one kernel; after that it is UNKNOWN.
+    /// Seconds of CPU time for one kernel; after that it is UNKNOWN.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub timeout: u64,
-    /// Seconds for the search for two launches that differ; 0 means no search.
+    /// The most of them for the search for two launches that differ; 0 means no search.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub witness_seconds: u64,
     /// SMT solver for index arithmetic that the built-in provers do not decide: a program, or `none`. Without this, `z3` if it is on PATH.

@@ -46,6 +46,7 @@ fn judge(folder: &Path, declared: bool, witness: Duration) -> Vec<(Case, Report)
         let options = Options {
             batch_args: if declared { case.batch.clone() } else { vec![] },
             witness_budget: witness,
+            timeout: Options::default().timeout + witness,
             ..Options::default()
         };
         let r = report(&folder.join(&case.file), &options);
