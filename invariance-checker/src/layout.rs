@@ -117,6 +117,7 @@ fn of_ttgir(text: &str, kernel: &str, out: &mut Compiled) -> Result<(), String> 
     aliases.sort_by_key(|(n, _)| std::cmp::Reverse(n.len()));
     let expand = |text: &str| (0..2).fold(text.to_owned(), |t, _| aliases.iter().fold(t, |t, (n, b)| t.replace(n, b)));
     out.reductions = found.iter().map(|(what, types)| format!("{what} {}", expand(types))).collect();
+    let bare: Vec<String> = found.iter().map(|(what, types)| format!("{what} {}", shapes(types))).collect();
     let mut instructions: Vec<String> = aliases.iter().filter_map(|(_, body)| instruction(body)).collect();
     instructions.sort();
     instructions.dedup();
@@ -140,8 +141,20 @@ fn of_ttgir(text: &str, kernel: &str, out: &mut Compiled) -> Result<(), String> 
     }
     let version = out.version.as_deref().unwrap_or("?");
     let _ = write!(order, "target={} triton={version} ", out.target.as_deref().unwrap_or("?"));
-    out.order = Some(order + &out.reductions.join(" | "));
+    order += &out.reductions.join(" | ");
+    // Where two reductions of one shape have two layouts, this does not say which of a tree's reductions is which: only copies are alike.
+    let alike = |i: usize, k: usize| bare[i] == bare[k] && out.reductions[i] != out.reductions[k];
+    if (0..bare.len()).any(|i| (0..i).any(|k| alike(i, k))) {
+        let _ = write!(order, " in {}", blake3::hash(text.as_bytes()));
+    }
+    out.order = Some(order);
     Ok(())
+}
+
+/// The types of operands without their encodings.
+fn shapes(types: &str) -> String {
+    let part = |t: &str| t.split(", #").next().unwrap_or_default().to_owned();
+    types.split("tensor<").map(part).collect::<Vec<_>>().join(" ")
 }
 
 /// Version and shape in the encoding of a matrix product: how warps share the tile changes no element.
@@ -177,6 +190,27 @@ mod tests {
         assert!(!order.contains("[4]"), "{order}");
         assert_ne!(ttgir(&TTGIR.replace("[1]", "[2]"), "k").expect("TTGIR").order, Some(order.clone()));
         assert_ne!(ttgir(&TTGIR.replace("axis = 0", "axis = 1"), "k").expect("TTGIR").order, Some(order));
+    }
+
+    #[test]
+    fn two_layouts_of_one_shape_are_those_of_one_text() {
+        let start = TTGIR.find("    %1").expect("a reduction");
+        let end = TTGIR.find("}\n}\n").expect("an end");
+        let one = &TTGIR[start..end];
+        let of = |first: &str, second: &str| {
+            let text = format!("{}{first}{second}{}", &TTGIR[..start], &TTGIR[end..]);
+            ttgir(&text, "k").expect("TTGIR").order.expect("an order")
+        };
+        let renamed = one.replace("%1", "%2");
+        // Of one layout: names do not matter.
+        assert_eq!(of(one, one), of(&renamed, one));
+        // Of two: the first may be the sum of x here and that of y there.
+        let other = one.replace("#blocked1", "#blocked");
+        assert_eq!(of(one, &other), of(one, &other));
+        assert_ne!(of(one, &other), of(&renamed, &other));
+        // Of two shapes: each is told by its shape.
+        let wide = other.replace("1024", "2048");
+        assert_eq!(of(one, &wide), of(&renamed, &wide));
     }
 
     #[test]
