@@ -395,24 +395,21 @@ impl Coords {
 
 /// The one load that carries all instance variables of `expr`, read from a pointer argument and not masked.
 fn scatter_load(arena: &Arena, expr: TermId) -> Option<TermId> {
-    let mut found: Option<TermId> = None;
-    let mut stack = vec![expr];
-    while let Some(t) = stack.pop() {
-        if !arena.has_instance(t) {
-            continue;
+    let (mut found, mut other) = (None, false);
+    arena.walk_while(expr, |t, n| match n {
+        _ if !arena.has_instance(t) => false,
+        Node::Load(l) if matches!(arena.node(l.base), Node::ArgPtr(_)) && arena.as_bool(l.mask) == Some(true) => {
+            other |= found.is_some_and(|f| f != t);
+            found = Some(t);
+            false
         }
-        match arena.node(t) {
-            Node::Load(l) if matches!(arena.node(l.base), Node::ArgPtr(_)) && arena.as_bool(l.mask) == Some(true) => {
-                if found.is_some_and(|f| f != t) {
-                    return None;
-                }
-                found = Some(t);
-            }
-            Node::Var(_) | Node::Load(_) | Node::Opaque(..) | Node::Fold(_) => return None,
-            n => crate::term::children(n, |c| stack.push(c)),
+        Node::Var(_) | Node::Load(_) | Node::Opaque(..) | Node::Fold(_) => {
+            other = true;
+            false
         }
-    }
-    found
+        _ => true,
+    });
+    found.filter(|_| !other)
 }
 
 /// True if the parts of an address determine the loaded number in them: one is a multiple of it plus what no instance changes (or of its

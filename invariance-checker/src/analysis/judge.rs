@@ -420,14 +420,13 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
 
 /// Arguments and sizes of the grid in an address, but for those that only say where a number in it is read.
 fn params_of(arena: &Arena, offset: TermId) -> Vec<TermId> {
-    let (mut out, mut stack) = (Vec::new(), vec![offset]);
-    while let Some(t) = stack.pop() {
-        match arena.node(t) {
-            Node::Arg(_) | Node::NumPrograms(_) => out.push(t),
-            Node::Load(_) => {}
-            n => crate::term::children(n, |c| stack.push(c)),
+    let mut out = Vec::new();
+    arena.walk_while(offset, |t, n| {
+        if matches!(n, Node::Arg(_) | Node::NumPrograms(_)) {
+            out.push(t);
         }
-    }
+        !matches!(n, Node::Load(_))
+    });
     out
 }
 

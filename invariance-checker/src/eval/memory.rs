@@ -100,15 +100,13 @@ impl<'m> Evaluator<'m> {
 
     /// A pointer that was itself read from memory: assumed not to alias any argument. One made of an argument is none, whatever else was read.
     fn is_loaded_pointer(&self, base: TermId) -> bool {
-        let (mut loaded, mut stack) = (false, vec![base]);
-        while let Some(t) = stack.pop() {
-            match self.arena.node(t) {
-                Node::Load(_) => loaded = true,
-                Node::ArgPtr(_) | Node::Carry(..) | Node::Opaque(..) => return false,
-                n => crate::term::children(n, |c| stack.push(c)),
-            }
-        }
-        loaded
+        let (mut loaded, mut other) = (false, false);
+        self.arena.walk_while(base, |_, n| {
+            loaded |= matches!(n, Node::Load(_));
+            other |= matches!(n, Node::ArgPtr(_) | Node::Carry(..) | Node::Opaque(..));
+            !matches!(n, Node::Load(_))
+        });
+        loaded && !other
     }
 
     fn frame(&self, ctx: Ctx) -> Ctx {
