@@ -33,7 +33,8 @@ def curl(address, body=None):
 def ask(address, chat, stream):
     asked = {"messages": [{"role": "user", "content": QUESTION}]} if chat else {"prompt": QUESTION}
     body = asked | {"max_tokens": 48, "temperature": 0.8, "seed": 7, "ignore_eos": True, "stream": stream, "receipt": True}
-    return curl(f"{address}/v1/{'chat/' * chat}completions", json.dumps(body))
+    path = "chat/completions" if chat else "completions"
+    return curl(f"{address}/v1/{path}", json.dumps(body))
 
 
 def text_of(choice):

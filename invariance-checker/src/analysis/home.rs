@@ -4,6 +4,7 @@
 //! whole planes; anything else reads other rows (the neighbour's, the mirrored one, a window). A pointer that is read by row is read by
 //! row everywhere, with one stride.
 
+use super::address::{only_in_loads, outside_of_loads};
 use super::judge::{Judged, arg_name};
 use super::usage::{LoadUse, is_param};
 use super::verdict::{Condition, Problem};
@@ -150,17 +151,6 @@ pub(super) fn rule(e: &mut Evaluator<'_>, j: &mut Judged<'_>, guarded: bool) {
     }
 }
 
-/// True if the term contains the variable, and not only to say where something is read.
-pub(super) fn outside_of_loads(arena: &Arena, t: TermId, v: VarId) -> bool {
-    let mut found = false;
-    arena.walk_while(t, |t, n| {
-        let inside = arena.contains_var(t, v);
-        found |= inside && matches!(n, Node::Var(_));
-        inside && !matches!(n, Node::Load(_))
-    });
-    found
-}
-
 /// True if the address contains something that was read by row.
 fn computed_from_row(arena: &mut Arena, u: &LoadUse, rows: &[VarId]) -> bool {
     rows.iter().any(|c| arena.contains_var(u.load.offset, *c))
@@ -299,26 +289,6 @@ fn first_of_row(arena: &Arena, rest: TermId, s: TermId) -> bool {
     let positive =
         |(m, k): &(crate::term::Mono, i128)| *k > 0 && m.iter().all(|t| matches!(arena.node(*t), Node::Arg(_)));
     arena.as_int(rest) == Some(0) && arena.poly(s).terms.iter().all(positive)
-}
-
-/// The pointer of the outermost load that contains `c`, if `c` occurs in the monomial only inside loads.
-fn only_in_loads(arena: &Arena, m: &[TermId], c: VarId) -> Option<TermId> {
-    if m.iter().any(|&t| outside_of_loads(arena, t, c)) {
-        return None;
-    }
-    let mut base = None;
-    for &t in m.iter().rev() {
-        arena.walk_while(t, |t, n| {
-            let inside = arena.contains_var(t, c);
-            if let Node::Load(l) = n
-                && inside
-            {
-                base = Some(l.base);
-            }
-            inside && !matches!(n, Node::Load(_))
-        });
-    }
-    base
 }
 
 /// `0 <= rest < s`: `Some(true)` proved, `Some(false)` refuted, `None` open. Planes: a part of `rest` that is a multiple of a larger
@@ -586,26 +556,4 @@ fn limited(arena: &Arena, u: &LoadUse, rest: TermId) -> bool {
         atoms.iter().any(|&t| vars.iter().any(|v| arena.contains_var(t, *v)))
             && atoms.iter().any(|&t| is_param(arena, t) || matches!(arena.node(t), Node::Load(_)))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{only_in_loads, outside_of_loads};
-    use crate::term::{Arena, Load, Node, Range, Sort, VarKind};
-
-    #[test]
-    fn shared_parts_of_an_address_are_looked_at_once() {
-        let mut a = Arena::new(std::time::Duration::from_secs(10));
-        let v = a.var(VarKind::Coord(0), "c0", Range::default());
-        let (offset, base) = (a.var_term(v), a.intern(Node::ArgPtr(0), Sort::Data));
-        let (mask, other, ty) = (a.bool(true), a.int(0), a.sym("i32"));
-        let number = a.load(Load { base, offset, mask, other, ty, volatile: false, epoch: 0 }, Sort::Int);
-        // Twice as many ways down at each of 80 levels.
-        let doubled = (0..80).fold(number, |t, _| a.op("f", vec![t, t], Sort::Int));
-        assert!(!outside_of_loads(&a, doubled, v));
-        assert_eq!(only_in_loads(&a, &[doubled], v), Some(base));
-        let beside = a.op("f", vec![doubled, offset], Sort::Int);
-        assert!(outside_of_loads(&a, beside, v));
-        assert_eq!(only_in_loads(&a, &[beside], v), None);
-    }
 }

@@ -1,5 +1,6 @@
 //! Judging one kernel: what its value uses, the set S, conditions and problems.
 
+use super::address::{loads, params_of};
 use super::atomics::{aggregate, atomic_problems, bound_by_grid, places_in_row, uncounted};
 use super::roles::{ArgReport, arg_reports};
 use super::rows::{index_problems, inner_guarded, pick_rows};
@@ -376,13 +377,13 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
     };
     // Where one part of a guard fails nothing is stored, whatever the parts after it read; those that read least go first.
     let mut parts = arena.conjuncts(solved.guard);
-    parts.sort_by_key(|c| loads_in(arena, *c));
+    parts.sort_by_key(|c| loads(arena, *c).len());
     let cases: Vec<TermId> = solved.cases.iter().flat_map(|c| arena.conjuncts(*c)).collect();
     let guard = parts.len();
     let mut before = base.clone();
     for (i, c) in parts.into_iter().chain(cases).enumerate() {
         let free = !arena.free_vars(c).is_empty();
-        let reads = loads_in(arena, c) > 0 || arena.any(c, |n| matches!(n, Node::Opaque(..)));
+        let reads = !loads(arena, c).is_empty() || arena.any(c, |n| matches!(n, Node::Opaque(..)));
         // An integer that a program reads for itself (a length, a table) says which elements it makes; data, and what is reduced over
         // the lanes of a block, say something about other elements.
         let mut of_block = false;
@@ -416,24 +417,6 @@ fn use_of(arena: &mut Arena, base: &Facts, solved: &Solved<'_>, with_guard: bool
         }
     }
     walk.usage
-}
-
-/// Arguments and sizes of the grid in an address, but for those that only say where a number in it is read.
-fn params_of(arena: &Arena, offset: TermId) -> Vec<TermId> {
-    let mut out = Vec::new();
-    arena.walk_while(offset, |t, n| {
-        if matches!(n, Node::Arg(_) | Node::NumPrograms(_)) {
-            out.push(t);
-        }
-        !matches!(n, Node::Load(_))
-    });
-    out
-}
-
-fn loads_in(arena: &Arena, t: TermId) -> usize {
-    let mut loads = 0;
-    arena.walk(t, |_, n| loads += usize::from(matches!(n, Node::Load(_))));
-    loads
 }
 
 fn value_problems(e: &mut Evaluator<'_>, effects: &Effects<'_>, out: &mut Judged<'_>, summed: &[VarId]) {

@@ -1,6 +1,6 @@
 //! Rows that a list names: `out[list[p]]` is the row of place p. What the host knows of such a list.
 
-use super::home::outside_of_loads;
+use super::address::outside_of_loads;
 use super::judge::Judged;
 use super::site::Solved;
 use super::usage::{LoadUse, Role};

@@ -1,5 +1,6 @@
 //! The decision: from the effects of a kernel to INVARIANT, a list of suspicions, or UNKNOWN.
 
+mod address;
 pub mod atomics;
 pub mod coords;
 mod digits;

@@ -5,6 +5,7 @@
 //! stays within the page, and it enters neither a mask nor the value, nor the address of anything that has no pages of that number. Anything
 //! else is a function of the numbers themselves and of the memory as a whole, which then belongs to S.
 
+use super::address::numbers_in;
 use super::home::{Home, Planes, home};
 use super::usage::{LoadUse, Role, Usage, is_param};
 use super::verdict::Condition;
@@ -71,20 +72,6 @@ pub fn judge(
         }
         out.pages.extend(pages.into_iter().map(|p| (base, p)));
     }
-    out
-}
-
-/// Pointers to the numbers that an address is made of; what says where such a number lies is no part of the address.
-fn numbers_in(arena: &Arena, offset: TermId) -> Vec<TermId> {
-    let mut out = Vec::new();
-    arena.walk_while(offset, |_, n| {
-        if let Node::Load(l) = n
-            && !out.contains(&l.base)
-        {
-            out.push(l.base);
-        }
-        !matches!(n, Node::Load(_))
-    });
     out
 }
 

@@ -4,6 +4,7 @@
 //! no place (the j-th of a row's forbidden tokens), what a guard asks decides what the row holds: `if flag[row, j] > 0: y[row, place[row, j]] = 0`.
 //! Whether a row is written as a whole says that it exists, so the place of the outermost coordinate is not looked at.
 
+use super::address::loads;
 use super::listed;
 use super::site::{Solved, instances};
 use super::usage::{Role, Walk};
@@ -73,17 +74,6 @@ fn places(arena: &mut Arena, solved: &Solved<'_>) -> Vec<TermId> {
         let place = arena.subst(c.definition, &others);
         out.extend(loads(arena, place));
     }
-    out
-}
-
-/// What is read in a term.
-fn loads(arena: &Arena, t: TermId) -> Vec<TermId> {
-    let mut out = Vec::new();
-    arena.walk(t, |t, n| {
-        if matches!(n, Node::Load(_)) {
-            out.push(t);
-        }
-    });
     out
 }
 
